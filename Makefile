@@ -1,0 +1,56 @@
+# The commands of the project. `make` alone lists them.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench fmt lint deny generate clean
+
+# `make demo MODE=..`: where the pool runs.
+MODE ?= local
+# `make bench ONLY=store` measures the names that start so.
+ONLY ?=
+
+# Right after rustup was installed the shell does not know its folder yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Install what is missing, build, and show a pool at work (MODE=local)
+	@case '$(MODE)' in \
+	local) ;; \
+	cluster) echo 'MODE=cluster comes with the operator for Kubernetes, which is not built yet; use MODE=local.' >&2; exit 2 ;; \
+	*) echo 'MODE=$(MODE) is not known; use MODE=local.' >&2; exit 2 ;; \
+	esac
+	@scripts/need.sh
+	cargo build --package larder-cli
+	@bash scripts/demo.sh '$(BUILT)/debug/larder'
+
+test: ## Install what is missing and run all tests
+	@scripts/need.sh
+# The tests of whole systems start the program that stands beside them.
+	cargo build --workspace --bin larder --tests
+	cargo test --workspace
+
+bench: ## Measure against raw sockets and memcpy (ONLY=kv.remote)
+	@scripts/need.sh
+	cargo run --release --package larder-e2e --bin bench -- $(if $(ONLY),--only '$(ONLY)')
+
+fmt: ## Format the code
+	cargo fmt --all
+
+lint: ## Check format, lints and the rules of the tree
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test --quiet --workspace --test tidy
+
+deny: ## Check licences, bans and sources of what is imported
+	@cargo deny --version >/dev/null 2>&1 || { \
+	echo 'cargo-deny is missing; run: cargo install --locked cargo-deny' >&2; exit 1; }
+	cargo deny --offline check licenses bans sources
+
+generate: ## Write the YAML of the custom resources again
+	cargo run --quiet --package larder-xtask --features crdgen -- crdgen
+
+clean: ## Remove everything that was built
+	cargo clean

@@ -1,0 +1,293 @@
+//! What may be typed, and the environment variables that stand for it. Nothing else of this
+//! program reads the environment.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum, ValueHint};
+
+use crate::bytes_text::parse_bytes;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  the system failed: not reachable, internal fault
+  2  wrong arguments, or an invalid file
+  3  not found
+  4  refused: a limit, missing rights, or the key is taken
+  5  the deadline passed
+
+Which pool: --master and --token-file name it directly. Otherwise the run folder of `larder up`
+does: --dir, or --pool in the usual place, or the only pool there is.";
+
+/// A distributed cache for the KV blocks of LLM inference.
+#[derive(Debug, Parser)]
+#[command(name = "larder", version, about, after_help = EXIT_CODES, propagate_version = true)]
+pub(crate) struct Args {
+    /// What every command knows.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command knows.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Global {
+    /// How results and errors are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
+    pub(crate) output: Format,
+    /// Addresses of the masters, as host:port, with commas between them.
+    #[arg(long, global = true, env = "LARDER_MASTER", value_delimiter = ',')]
+    pub(crate) master: Vec<String>,
+    /// File with the token that proves the tenant.
+    #[arg(long, global = true, env = "LARDER_TOKEN_FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Unix socket of the agent on this node.
+    #[arg(long, global = true, env = "LARDER_SOCKET", value_hint = ValueHint::FilePath)]
+    pub(crate) socket: Option<PathBuf>,
+    /// Name of a pool that `larder up` started in its usual place.
+    #[arg(long, global = true)]
+    pub(crate) pool: Option<String>,
+    /// Run folder of a pool that `larder up` started elsewhere; --pool goes before it.
+    #[arg(long, global = true, env = "LARDER_DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Tenant of that pool to act as; not needed where there is only one.
+    #[arg(long, global = true, env = "LARDER_TENANT")]
+    pub(crate) tenant: Option<String>,
+    /// Agent of that pool whose socket is used, or `none`: then all bytes go by tcp. Without it
+    /// the first agent is taken.
+    #[arg(long, global = true, value_name = "AGENT")]
+    pub(crate) via: Option<String>,
+    /// How long one call may take, as in 500ms, 5s or 2m.
+    #[arg(long, global = true, default_value = "5s", value_parser = parse_duration)]
+    pub(crate) deadline: Duration,
+    /// Where run folders are, before the state folder of the home folder.
+    #[arg(long, global = true, env = "XDG_RUNTIME_DIR", hide = true)]
+    pub(crate) runtime_dir: Option<PathBuf>,
+    /// The home folder.
+    #[arg(long, global = true, env = "HOME", hide = true)]
+    pub(crate) home: Option<PathBuf>,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Human,
+    /// One JSON document, or one a line where there are many.
+    Json,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Put an object.
+    Put(Put),
+    /// Get an object.
+    Get(Get),
+    /// Say which keys hold objects; exit code 3 if one does not.
+    Exists(Keys),
+    /// Remove objects.
+    Remove(Keys),
+    /// List keys in order.
+    Ls(Ls),
+    /// Show what the tenant uses, its limits, and the size of the pool.
+    Stat,
+    /// Measure puts and gets; every byte is checked.
+    Bench(Bench),
+    /// Start a pool as processes of this machine.
+    Up(Up),
+    /// Stop a pool that `larder up` started, and remove what it left.
+    Down,
+    /// Show the processes of a pool that `larder up` started.
+    Status,
+    /// Print the version.
+    Version,
+    /// Print a completion script for a shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Run a master; `larder up` does that.
+    #[command(hide = true)]
+    RunMaster(RunProgram),
+    /// Run an agent; `larder up` does that.
+    #[command(hide = true)]
+    RunAgent(RunProgram),
+    /// Run a prepared pool; `larder up --detach` does that.
+    #[command(hide = true)]
+    RunPool {
+        /// Its run folder. Not `--dir`, whose variable must not stand for it.
+        run_folder: PathBuf,
+    },
+}
+
+/// Arguments of `put`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Put {
+    /// The key: 1 to 4096 bytes.
+    pub(crate) key: OsString,
+    /// Where the bytes are; `-` or nothing = standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+    /// Number of replicas; without it as the pool says.
+    #[arg(long)]
+    pub(crate) replicas: Option<u8>,
+}
+
+/// Arguments of `get`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Get {
+    /// The key.
+    pub(crate) key: OsString,
+    /// Where the bytes go; `-` or nothing = standard output.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+    /// Write bytes to a terminal even if they are no text.
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+/// Arguments of `exists` and `remove`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Keys {
+    /// The keys.
+    #[arg(required = true)]
+    pub(crate) keys: Vec<OsString>,
+}
+
+/// Arguments of `ls`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ls {
+    /// Only keys that start so.
+    pub(crate) prefix: Option<OsString>,
+    /// Only keys after this one.
+    #[arg(long)]
+    pub(crate) after: Option<OsString>,
+    /// Stop after so many keys.
+    #[arg(long)]
+    pub(crate) limit: Option<u64>,
+}
+
+/// Arguments of `bench`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Bench {
+    /// What to measure.
+    #[arg(value_enum, default_value_t = Work::Mix)]
+    pub(crate) work: Work,
+    /// Size of an object, as in 4Ki, 64k or 1Mi.
+    #[arg(long, default_value = "1Mi", value_parser = parse_bytes)]
+    pub(crate) size: u64,
+    /// Number of objects.
+    #[arg(long, short = 'n', default_value_t = 256)]
+    pub(crate) count: u64,
+    /// Calls in flight.
+    #[arg(long, short = 'd', default_value_t = 1)]
+    pub(crate) depth: usize,
+    /// What the keys start with.
+    #[arg(long, default_value = "bench/")]
+    pub(crate) prefix: String,
+    /// Leave the objects in the pool.
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+/// What `bench` measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Work {
+    /// Puts.
+    Put,
+    /// Gets of objects that are put first, not measured, unless they are there.
+    Get,
+    /// Puts, then gets of the same objects.
+    Mix,
+}
+
+/// Arguments of `up`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Up {
+    /// File with one CachePool and its CacheTenants; `-` = standard input.
+    #[arg(short, long, value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Return once the pool is up; it runs on until `larder down`.
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Port of the master for clients; 0 = any free one.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) client_port: u16,
+    /// Port of the master for administration and metrics; 0 = any free one.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) admin_port: u16,
+    /// What the processes log, as in info,larder_master=debug.
+    #[arg(long, default_value = "info")]
+    pub(crate) log_filter: String,
+}
+
+/// Arguments of the programs that `up` starts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunProgram {
+    /// The program's configuration.
+    #[arg(long, value_hint = ValueHint::FilePath)]
+    pub(crate) config: PathBuf,
+    /// Stop when standard input ends: it does when whoever started this dies.
+    #[arg(long)]
+    pub(crate) until_stdin_ends: bool,
+}
+
+/// Reads a time with its unit.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a time; write for example 500ms, 5s or 2m");
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(unit_at);
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let unit_ms = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        _ => return Err(wrong()),
+    };
+    match number.checked_mul(unit_ms) {
+        // A day is more than any call takes, and less than timers can do.
+        Some(ms @ 1..=86_400_000) => Ok(Duration::from_millis(ms)),
+        _ => Err(format!("'{text}' is out of range; give 1ms to 1440m")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_commands_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn times_need_a_unit_and_a_sane_size() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in [
+            "",
+            "5",
+            "s",
+            "5h",
+            "-1s",
+            "0s",
+            "99999999999999999999s",
+            "1441m",
+        ] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn help_tells_the_exit_codes() {
+        let help = Args::command().render_long_help().to_string();
+        assert!(help.contains("refused: a limit"), "{help}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Why a command failed, with its exit code.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use larder_client::ClientError;
+use larder_crds::DocumentError;
+use larder_types::{ErrorCode, Reason};
+
+/// The system failed.
+pub(crate) const EXIT_FAILED: u8 = 1;
+/// Wrong arguments, or an invalid file.
+pub(crate) const EXIT_USAGE: u8 = 2;
+/// Not found.
+pub(crate) const EXIT_NOT_FOUND: u8 = 3;
+/// Refused.
+pub(crate) const EXIT_REFUSED: u8 = 4;
+/// The deadline passed.
+pub(crate) const EXIT_DEADLINE: u8 = 5;
+
+/// Why a command failed. Each message is a sentence that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// The arguments do not fit each other or the pool.
+    #[error("{0}")]
+    Usage(String),
+    /// A call of the client failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A pool file is wrong.
+    #[error(transparent)]
+    PoolFile(#[from] DocumentError),
+    /// No pool is where one was looked for.
+    #[error("{0}")]
+    NoPool(String),
+    /// A pool cannot be started here.
+    #[error("{0}")]
+    CannotStart(String),
+    /// A pool cannot be started: it runs already, or its place is taken.
+    #[error("{0}")]
+    Taken(String),
+    /// A file or folder could not be used.
+    #[error("cannot {action} {path}{}", advice(.source))]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system refused.
+    #[error("cannot {action}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A program that `up` starts failed.
+    #[error("{0}")]
+    Program(String),
+    /// What was measured is wrong.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+impl CliError {
+    /// A file or folder could not be used.
+    pub(crate) fn file(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::File {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// The exit code of the program.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Client(error) => client_exit_code(error),
+            Self::Usage(_) | Self::PoolFile(_) => EXIT_USAGE,
+            Self::NoPool(_) => EXIT_NOT_FOUND,
+            Self::Taken(_) | Self::CannotStart(_) => EXIT_REFUSED,
+            Self::File { .. } | Self::System { .. } | Self::Program(_) | Self::Wrong(_) => {
+                EXIT_FAILED
+            }
+        }
+    }
+
+    /// The number that scripts know.
+    pub(crate) fn code(&self) -> ErrorCode {
+        match self {
+            Self::Client(error) => error.code(),
+            Self::Usage(_) | Self::PoolFile(_) => ErrorCode::InvalidParams,
+            Self::NoPool(_) => ErrorCode::RpcFail,
+            Self::Taken(_) | Self::CannotStart(_) => ErrorCode::UnavailableInCurrentStatus,
+            Self::Wrong(_) => ErrorCode::ChecksumMismatch,
+            Self::File { .. } | Self::System { .. } | Self::Program(_) => ErrorCode::InternalError,
+        }
+    }
+
+    /// A short name for scripts.
+    pub(crate) const fn reason(&self) -> &'static str {
+        match self {
+            Self::Client(error) => error.label(),
+            Self::Usage(_) => "usage",
+            Self::PoolFile(_) => "invalid_file",
+            Self::NoPool(_) => "no_pool",
+            Self::CannotStart(_) => "cannot_start",
+            Self::Taken(_) => "taken",
+            Self::File { .. } => "file",
+            Self::System { .. } => "system",
+            Self::Program(_) => "program",
+            Self::Wrong(_) => "wrong",
+        }
+    }
+}
+
+/// What the person can do about a failure of the file system.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some space there, or choose another folder"
+        }
+        io::ErrorKind::PermissionDenied => "; choose a place that you may use",
+        io::ErrorKind::ReadOnlyFilesystem => "; choose a folder that can be written",
+        _ => "",
+    }
+}
+
+/// The exit code of a failed call.
+fn client_exit_code(error: &ClientError) -> u8 {
+    match error {
+        ClientError::Refused { reason, .. } => refused_exit_code(*reason),
+        ClientError::HelloRefused { .. } if !error.is_retryable() => EXIT_REFUSED,
+        ClientError::DeadlinePassed { .. } => EXIT_DEADLINE,
+        ClientError::BadArgument { .. } => EXIT_USAGE,
+        ClientError::NotLocal { .. } => EXIT_REFUSED,
+        _ => EXIT_FAILED,
+    }
+}
+
+const fn refused_exit_code(reason: Reason) -> u8 {
+    match reason {
+        Reason::NotFound | Reason::ReplicasLost => EXIT_NOT_FOUND,
+        Reason::BadKey | Reason::BadArgument | Reason::BadReplicaCount => EXIT_USAGE,
+        Reason::DeadlinePassed => EXIT_DEADLINE,
+        Reason::NotLeader
+        | Reason::Starting
+        | Reason::Overloaded
+        | Reason::SessionUnknown
+        | Reason::SegmentUnknown
+        | Reason::BadReceipt
+        | Reason::StaleEpoch
+        | Reason::Unsupported
+        | Reason::Internal => EXIT_FAILED,
+        _ => EXIT_REFUSED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit_code(reason: Reason) -> u8 {
+        CliError::from(ClientError::Refused {
+            reason,
+            detail: String::new(),
+        })
+        .exit_code()
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_the_help() {
+        for (reason, code) in [
+            (Reason::NotFound, 3),
+            (Reason::QuotaBytes, 4),
+            (Reason::AccessDenied, 4),
+            (Reason::AlreadyExists, 4),
+            (Reason::NoSpace, 4),
+            (Reason::BadKey, 2),
+            (Reason::Starting, 1),
+        ] {
+            assert_eq!(exit_code(reason), code, "{reason:?}");
+        }
+        let late = CliError::from(ClientError::DeadlinePassed {
+            during: "in a test",
+        });
+        assert_eq!(late.exit_code(), 5);
+        assert_eq!(CliError::Usage(String::new()).exit_code(), 2);
+    }
+
+    #[test]
+    fn a_full_disk_says_what_to_do() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let error = CliError::file("write", Path::new("/x/plan.json"), full);
+        let text = larder_telemetry::error_chain(&error);
+        assert!(
+            text.contains("cannot write /x/plan.json") && text.contains("free some"),
+            "{text}"
+        );
+    }
+}

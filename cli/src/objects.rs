@@ -1,0 +1,290 @@
+//! put, get, exists, remove, ls and stat.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use larder_client::{ClientError, Key, TenantUsage};
+use serde_json::{Value, json};
+
+use crate::args::{Get, Global, Keys, Ls, Put};
+use crate::bytes_text::show_bytes;
+use crate::error::{CliError, EXIT_NOT_FOUND};
+use crate::output::Output;
+use crate::target::connect;
+
+/// Keys of one page of a listing.
+const PAGE_KEYS: u32 = 1024;
+
+/// `larder put`.
+pub(crate) async fn put(global: &Global, args: &Put, output: &mut Output) -> Result<u8, CliError> {
+    let key = key_of(&args.key)?;
+    let value = read_value(args.file.as_deref())?;
+    let client = connect(global, args.replicas).await?;
+    let info = client.put(key.clone(), value).await?;
+    let size = show_bytes(info.size_bytes);
+    let value = json!({
+        "key": text_of(&key),
+        "size_bytes": info.size_bytes,
+        "version": info.version.to_string(),
+        "digest": format!("{:016x}", info.digest.0),
+    });
+    output.result(
+        &value,
+        &format!("put {key}: {size}, version {}", info.version),
+    )?;
+    Ok(0)
+}
+
+/// `larder get`.
+pub(crate) async fn get(global: &Global, args: &Get, output: &mut Output) -> Result<u8, CliError> {
+    let key = key_of(&args.key)?;
+    let target = args.file.as_deref().filter(|path| *path != Path::new("-"));
+    let client = connect(global, None).await?;
+    let value = client.get(key.clone()).await?;
+    match target {
+        Some(path) => {
+            write_file(path, &value)?;
+            let size_bytes = value.len() as u64;
+            let document = json!({ "key": text_of(&key), "size_bytes": size_bytes, "file": path });
+            let human = format!(
+                "got {key}: {} into {}",
+                show_bytes(size_bytes),
+                path.display()
+            );
+            output.result(&document, &human)?;
+        }
+        None => {
+            if output.is_terminal() && !args.force && !is_text(&value) {
+                return Err(CliError::Usage(format!(
+                    "{key} is no text; give a file, or --force to write it to the terminal"
+                )));
+            }
+            let mut out = output.writer();
+            let written = out.write_all(&value).and_then(|()| out.flush());
+            written.map_err(|source| CliError::System {
+                action: "write to standard output",
+                source,
+            })?;
+        }
+    }
+    Ok(0)
+}
+
+/// `larder exists`.
+pub(crate) async fn exists(
+    global: &Global,
+    args: &Keys,
+    output: &mut Output,
+) -> Result<u8, CliError> {
+    let keys = keys_of(args)?;
+    let client = connect(global, None).await?;
+    let answers = client.exists_batch(keys.clone()).await;
+    let mut code = 0;
+    for (key, answer) in keys.iter().zip(answers) {
+        let is_there = answer?;
+        if !is_there {
+            code = EXIT_NOT_FOUND;
+        }
+        let value = json!({ "key": text_of(key), "exists": is_there });
+        let word = if is_there { "exists" } else { "does not exist" };
+        output.result(&value, &format!("{key} {word}"))?;
+    }
+    Ok(code)
+}
+
+/// `larder remove`.
+pub(crate) async fn remove(
+    global: &Global,
+    args: &Keys,
+    output: &mut Output,
+) -> Result<u8, CliError> {
+    let keys = keys_of(args)?;
+    let client = connect(global, None).await?;
+    let answers = client.remove_batch(keys.clone()).await;
+    let mut first: Option<ClientError> = None;
+    for (key, answer) in keys.iter().zip(answers) {
+        match answer {
+            Ok(()) => {
+                let value = json!({ "key": text_of(key), "removed": true });
+                output.result(&value, &format!("removed {key}"))?;
+            }
+            Err(error) => {
+                // With one key the error itself is the report.
+                if keys.len() > 1 {
+                    let value = json!({
+                        "key": text_of(key), "removed": false, "reason": error.label(),
+                    });
+                    output.result(&value, &format!("not removed {key}: {error}"))?;
+                }
+                first.get_or_insert(error);
+            }
+        }
+    }
+    first.map_or(Ok(0), |error| Err(error.into()))
+}
+
+/// `larder ls`.
+pub(crate) async fn list(global: &Global, args: &Ls, output: &mut Output) -> Result<u8, CliError> {
+    let client = connect(global, None).await?;
+    let prefix = args
+        .prefix
+        .as_deref()
+        .map(OsStr::as_bytes)
+        .unwrap_or_default();
+    let mut after = args.after.as_deref().map(key_of).transpose()?;
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    while left > 0 {
+        let limit = u32::try_from(left).unwrap_or(PAGE_KEYS).min(PAGE_KEYS);
+        let page = client.list(prefix, after, limit).await?;
+        for (key, size_bytes) in &page.entries {
+            let value = json!({ "key": text_of(key), "size_bytes": size_bytes });
+            output.result(&value, &format!("{:>12}  {key}", show_bytes(*size_bytes)))?;
+        }
+        left -= u64::try_from(page.entries.len()).unwrap_or(left).min(left);
+        let Some((last, _)) = page.entries.into_iter().next_back() else {
+            break;
+        };
+        if !page.more {
+            break;
+        }
+        after = Some(last);
+    }
+    Ok(0)
+}
+
+/// `larder stat`.
+pub(crate) async fn stat(global: &Global, output: &mut Output) -> Result<u8, CliError> {
+    let client = connect(global, None).await?;
+    let usage = client.usage().await?;
+    let value = json!({
+        "tenant": usage.tenant.as_str(),
+        "used_bytes": usage.used_bytes,
+        "reserved_bytes": usage.reserved_bytes,
+        "limit_bytes": usage.limit_bytes,
+        "objects": usage.objects,
+        "limit_objects": usage.limit_objects,
+        "pool": {
+            "capacity_bytes": usage.pool_capacity_bytes,
+            "agents": usage.agents,
+            "replica_factor": usage.replica_factor,
+        },
+    });
+    output.result(&value, &show_usage(&usage))?;
+    Ok(0)
+}
+
+fn show_usage(usage: &TenantUsage) -> String {
+    let of = |limit: Option<String>| limit.map_or(String::new(), |limit| format!(" of {limit}"));
+    let bytes = of(usage.limit_bytes.map(show_bytes));
+    let objects = of(usage.limit_objects.map(|limit| limit.to_string()));
+    format!(
+        "tenant   {}\nused     {}{bytes}\nwriting  {}\nobjects  {}{objects}\n\
+         pool     {} on {} agents, {} replica(s) of an object",
+        usage.tenant,
+        show_bytes(usage.used_bytes),
+        show_bytes(usage.reserved_bytes),
+        usage.objects,
+        show_bytes(usage.pool_capacity_bytes),
+        usage.agents,
+        usage.replica_factor,
+    )
+}
+
+fn key_of(text: &OsStr) -> Result<Key, CliError> {
+    Key::new(text.as_bytes()).map_err(|error| CliError::Usage(error.to_string()))
+}
+
+fn keys_of(args: &Keys) -> Result<Vec<Key>, CliError> {
+    args.keys.iter().map(|text| key_of(text)).collect()
+}
+
+/// A key in a document: as text, or if it is none, as an object with its hexadecimal digits.
+fn text_of(key: &Key) -> Value {
+    match std::str::from_utf8(key.as_bytes()) {
+        Ok(text) => text.into(),
+        Err(_) => {
+            let digits: String = key.as_bytes().iter().map(|b| format!("{b:02x}")).collect();
+            json!({ "hex": digits })
+        }
+    }
+}
+
+fn read_value(file: Option<&Path>) -> Result<Bytes, CliError> {
+    let mut bytes = Vec::new();
+    match file.filter(|path| *path != Path::new("-")) {
+        Some(path) => {
+            let read = File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+            read.map_err(|source| CliError::file("read", path, source))?;
+        }
+        None => {
+            io::stdin()
+                .lock()
+                .read_to_end(&mut bytes)
+                .map_err(|source| CliError::System {
+                    action: "read standard input",
+                    source,
+                })?;
+        }
+    }
+    Ok(bytes.into())
+}
+
+/// Writes a file that is whole or not there.
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+    let wrong = |source| CliError::file("write", path, source);
+    // A device or pipe cannot be replaced by a file of its name.
+    if path.metadata().is_ok_and(|facts| !facts.is_file()) {
+        return std::fs::write(path, bytes).map_err(wrong);
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = PathBuf::from(name);
+    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        // What could not be written must not stay; the first error is the one to tell.
+        let _ = std::fs::remove_file(&part);
+    }
+    written.map_err(wrong)
+}
+
+/// Whether bytes can be shown on a terminal without changing its state.
+fn is_text(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| {
+        text.chars()
+            .all(|c| !c.is_control() || matches!(c, '\n' | '\t' | '\r'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_told_from_bytes() {
+        assert!(is_text("häß\n\tok".as_bytes()));
+        assert!(!is_text(b"\x1b[2J") && !is_text(b"\xff") && !is_text(b"a\0"));
+    }
+
+    #[test]
+    fn a_file_is_whole_or_not_there() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("out");
+        write_file(&path, b"one").expect("room");
+        write_file(&path, b"two").expect("room");
+        assert_eq!(std::fs::read(&path).expect("there"), b"two");
+        let error = write_file(&place.path().join("no/such"), b"x").expect_err("no folder");
+        assert!(error.to_string().contains("no/such"), "{error}");
+        assert_eq!(std::fs::read_dir(place.path()).expect("there").count(), 1);
+    }
+
+    #[test]
+    fn keys_that_are_no_text_are_shown_as_digits() {
+        assert_eq!(text_of(&Key::try_from("a/b").expect("short")), json!("a/b"));
+        let key = Key::new(*b"\xff\x00").expect("short");
+        assert_eq!(text_of(&key), json!({ "hex": "ff00" }));
+    }
+}

@@ -1,0 +1,98 @@
+//! `larder status`: the processes of a pool of this machine.
+
+use serde_json::Value;
+
+use crate::args::Global;
+use crate::document::{MasterRole, PoolDocument};
+use crate::error::CliError;
+use crate::fetch::get_json;
+use crate::folder::RunFolder;
+use crate::output::{Output, note};
+
+/// Prints the document of the pool.
+pub(crate) async fn status(global: &Global, output: &mut Output) -> Result<u8, CliError> {
+    let mut document = RunFolder::find(global)?.document()?;
+    ask_roles(&mut document).await;
+    output.result(&document, &show(&document))?;
+    Ok(0)
+}
+
+/// Asks each master for its role. One that does not answer is starting, as far as anybody can
+/// tell, and a note says why.
+pub(crate) async fn ask_roles(document: &mut PoolDocument) {
+    let token = document
+        .tokens
+        .get("operator")
+        .and_then(|path| std::fs::read_to_string(path).ok())
+        .unwrap_or_default();
+    for master in &mut document.masters {
+        master.role = match get_json(&master.admin_addr, "/v1/status", token.trim()).await {
+            Ok(answer) => role_of(&answer),
+            Err(why) => {
+                note(&format!(
+                    "note: master {} does not answer ({why})",
+                    master.name
+                ));
+                MasterRole::Starting
+            }
+        };
+    }
+}
+
+fn role_of(answer: &Value) -> MasterRole {
+    match answer.get("role").and_then(Value::as_str) {
+        Some("leader" | "leading") => MasterRole::Leader,
+        Some("standby") => MasterRole::Standby,
+        _ => MasterRole::Starting,
+    }
+}
+
+/// The document for people.
+pub(crate) fn show(document: &PoolDocument) -> String {
+    let mut lines = vec![format!("pool {}", document.pool)];
+    for master in &document.masters {
+        let role = match master.role {
+            MasterRole::Leader => "leader",
+            MasterRole::Standby => "standby",
+            MasterRole::Starting => "starting",
+        };
+        lines.push(format!(
+            "  master  {}  pid {}  {role}  clients {}  admin {}",
+            master.name, master.pid, master.client_addr, master.admin_addr
+        ));
+    }
+    for agent in &document.agents {
+        lines.push(format!(
+            "  agent   {}  pid {}  data {}  metrics {}  socket {}",
+            agent.name,
+            agent.pid,
+            agent.client_addr,
+            agent.metrics_addr,
+            agent.socket.display()
+        ));
+    }
+    let tenants: Vec<&str> = document.tenants().collect();
+    let tenants = if tenants.is_empty() {
+        "none".to_owned()
+    } else {
+        tenants.join(", ")
+    };
+    lines.push(format!("  tenants {tenants}"));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn roles_are_read_from_the_master() {
+        assert_eq!(role_of(&json!({ "role": "leader" })), MasterRole::Leader);
+        assert_eq!(role_of(&json!({ "role": "standby" })), MasterRole::Standby);
+        for other in [json!({ "role": "stopping" }), json!({}), json!([])] {
+            assert_eq!(role_of(&other), MasterRole::Starting);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Which pool, tenant and agent a call goes to.
+
+use std::path::{Path, PathBuf};
+
+use larder_client::{Client, ClientOptions, Credential};
+use larder_types::AgentName;
+
+use crate::args::Global;
+use crate::document::{AgentDocument, PoolDocument};
+use crate::error::CliError;
+use crate::folder::RunFolder;
+use crate::output::note;
+
+/// The longest token file that is read, in bytes.
+const TOKEN_MAX_BYTES: u64 = 64 * 1024;
+
+/// Connects as the arguments say.
+pub(crate) async fn connect(global: &Global, replicas: Option<u8>) -> Result<Client, CliError> {
+    let mut options = if global.master.is_empty() || global.pool.is_some() {
+        from_folder(global)?
+    } else {
+        direct(global)?
+    };
+    options.default_deadline = global.deadline;
+    options.replicas = replicas;
+    options.name = format!("larder-cli-{}", std::process::id());
+    options.wait_for_master = false;
+    let wants_local = options.agent_socket.is_some();
+    let client = Client::connect(options).await?;
+    if let Some(why) = client.why_not_local().filter(|_| wants_local) {
+        note(&format!("note: bytes go by tcp, because {why}"));
+    }
+    Ok(client)
+}
+
+fn direct(global: &Global) -> Result<ClientOptions, CliError> {
+    let Some(token_file) = &global.token_file else {
+        return Err(CliError::Usage(
+            "--master needs --token-file (or LARDER_TOKEN_FILE) with the token of a tenant"
+                .to_owned(),
+        ));
+    };
+    let mut options = ClientOptions::new(global.master.clone(), read_token(token_file)?);
+    options.agent_socket.clone_from(&global.socket);
+    Ok(options)
+}
+
+fn from_folder(global: &Global) -> Result<ClientOptions, CliError> {
+    let document = RunFolder::find(global)?.document()?;
+    let token_file = match &global.token_file {
+        Some(file) => file,
+        None => token_of(&document, global.tenant.as_deref())?,
+    };
+    let masters = document
+        .masters
+        .iter()
+        .map(|master| master.client_addr.clone())
+        .collect();
+    let mut options = ClientOptions::new(masters, read_token(token_file)?);
+    let agent = agent_of(&document, global.via.as_deref())?;
+    options.agent_socket = match (&global.socket, agent) {
+        (Some(socket), _) => Some(socket.clone()),
+        (None, agent) => agent.map(|agent| agent.socket.clone()),
+    };
+    if global.socket.is_none() {
+        options.local_agent = agent.and_then(|agent| AgentName::new(&agent.name).ok());
+    }
+    Ok(options)
+}
+
+/// The token of a tenant, or of the only one.
+fn token_of<'a>(document: &'a PoolDocument, tenant: Option<&str>) -> Result<&'a PathBuf, CliError> {
+    let tenants: Vec<&str> = document.tenants().collect();
+    let name = match (tenant, tenants.as_slice()) {
+        (Some(tenant), _) => tenant,
+        (None, [one]) => one,
+        (None, []) => {
+            let pool = &document.pool;
+            return Err(CliError::Usage(format!(
+                "pool {pool} has no tenants; add a CacheTenant to its file"
+            )));
+        }
+        (None, _) => {
+            return Err(CliError::Usage(format!(
+                "say with --tenant who acts: {}",
+                tenants.join(", ")
+            )));
+        }
+    };
+    document
+        .tokens
+        .get(name)
+        .filter(|_| tenants.contains(&name))
+        .ok_or_else(|| {
+            CliError::Usage(format!(
+                "pool {} has no tenant '{name}'; it has: {}",
+                document.pool,
+                tenants.join(", ")
+            ))
+        })
+}
+
+/// The agent whose socket is used; `None` for tcp only.
+fn agent_of<'a>(
+    document: &'a PoolDocument,
+    via: Option<&str>,
+) -> Result<Option<&'a AgentDocument>, CliError> {
+    match via {
+        Some("none") => Ok(None),
+        None => Ok(document.agents.first()),
+        Some(name) => match document.agents.iter().find(|agent| agent.name == name) {
+            Some(agent) => Ok(Some(agent)),
+            None => {
+                let names: Vec<&str> = document
+                    .agents
+                    .iter()
+                    .map(|agent| agent.name.as_str())
+                    .collect();
+                Err(CliError::Usage(format!(
+                    "pool {} has no agent '{name}'; it has: {}, or use none",
+                    document.pool,
+                    names.join(", ")
+                )))
+            }
+        },
+    }
+}
+
+/// Reads a token.
+pub(crate) fn read_token(path: &Path) -> Result<Credential, CliError> {
+    let wrong = |source| CliError::file("read the token", path, source);
+    let length_bytes = std::fs::metadata(path).map_err(wrong)?.len();
+    if length_bytes > TOKEN_MAX_BYTES {
+        return Err(CliError::Usage(format!(
+            "{} is too long for a token",
+            path.display()
+        )));
+    }
+    Ok(Credential::new(
+        &std::fs::read_to_string(path).map_err(wrong)?,
+    )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn document(tenants: &[&str]) -> PoolDocument {
+        let tokens = tenants.iter().chain(&["admin", "operator"]);
+        let agent = |n: u32| AgentDocument {
+            name: format!("p-{n}"),
+            pid: n,
+            client_addr: String::new(),
+            socket: format!("/s-{n}").into(),
+            metrics_addr: String::new(),
+        };
+        PoolDocument {
+            pool: "p".to_owned(),
+            masters: Vec::new(),
+            agents: vec![agent(0), agent(1)],
+            tokens: tokens
+                .map(|name| ((*name).to_owned(), PathBuf::from(name)))
+                .collect::<BTreeMap<_, _>>(),
+        }
+    }
+
+    #[test]
+    fn the_only_tenant_need_not_be_named() {
+        let one = document(&["a"]);
+        assert_eq!(token_of(&one, None).expect("one"), Path::new("a"));
+        let two = document(&["a", "b"]);
+        assert_eq!(token_of(&two, Some("b")).expect("there"), Path::new("b"));
+        let error = token_of(&two, None).expect_err("two").to_string();
+        assert!(error.contains("a, b"), "{error}");
+        let error = token_of(&two, Some("c"))
+            .expect_err("not there")
+            .to_string();
+        assert!(
+            error.contains("no tenant 'c'") && error.contains("a, b"),
+            "{error}"
+        );
+        assert!(
+            token_of(&two, Some("admin")).is_err(),
+            "a role is no tenant"
+        );
+        assert!(token_of(&document(&[]), None).is_err());
+    }
+
+    #[test]
+    fn the_agent_is_the_first_or_the_named_or_none() {
+        let document = document(&["a"]);
+        let name = |via| agent_of(&document, via).map(|agent| agent.map(|a| a.name.clone()));
+        assert_eq!(name(None).expect("first"), Some("p-0".to_owned()));
+        assert_eq!(name(Some("p-1")).expect("there"), Some("p-1".to_owned()));
+        assert_eq!(name(Some("none")).expect("tcp"), None);
+        assert!(
+            name(Some("p-7"))
+                .expect_err("not there")
+                .to_string()
+                .contains("p-0, p-1")
+        );
+    }
+}

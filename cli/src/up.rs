@@ -1,0 +1,215 @@
+//! `larder up`: a pool as processes of this machine, from the same file as for Kubernetes.
+//!
+//! ```text
+//! plan         pure: pool file -> names, configurations, who gets a credential
+//! machine      memory and ports of this machine          credentials   makes the secrets
+//! child        one process over its lives                supervise     all of them, in order
+//! ```
+
+mod child;
+mod credentials;
+mod machine;
+mod plan;
+mod supervise;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use larder_crds::PoolFile;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use self::plan::Plan;
+use self::supervise::{cleaned, supervise};
+use crate::args::{Global, Up};
+use crate::document::PoolDocument;
+use crate::down::stop;
+use crate::error::CliError;
+use crate::folder::RunFolder;
+use crate::output::{Output, error_value, note};
+use crate::status::show;
+
+/// A pool file longer than this is refused by its reader; one byte more shows that it is.
+const FILE_MAX_BYTES: u64 = (1 << 20) + 1;
+/// The name under which the supervisor of a detached pool logs.
+const SUPERVISOR_LOG: &str = "supervisor";
+
+/// Starts a pool, and stays with it unless it is to be detached.
+pub(crate) async fn up(global: &Global, args: &Up, output: &mut Output) -> Result<u8, CliError> {
+    let (text, name) = read_pool_file(&args.file)?;
+    let file = PoolFile::parse(&text, &name)?;
+    let folder = RunFolder::for_new(global, &file.pool.name)?;
+    plan::check_sockets(&folder, file.pool.agents)?;
+    machine::check_memory(&file.pool, Path::new("/"))?;
+    machine::check_port("--client-port", args.client_port)?;
+    machine::check_port("--admin-port", args.admin_port)?;
+    let plan = Plan::new(&file, args);
+    let tokens = plan::tokens(&file, &plan)?;
+    if file.tenants.is_empty() {
+        note("note: the file has no CacheTenant, so nobody will be able to put or get");
+    }
+    folder.create(&plan.pool)?;
+    let token_files = Plan::token_files(&folder, &tokens);
+    if let Err(error) = write_all(&folder, &file, &plan, &tokens, &token_files) {
+        return Err(cleaned(&folder, error));
+    }
+    if args.detach {
+        detach(&folder).await?;
+        announce(&folder, &folder.document()?, true, output)?;
+    } else {
+        supervise(&folder, &plan, token_files, |document| {
+            announce(&folder, document, false, output)
+        })
+        .await?;
+        note(&format!("pool {} is down", plan.pool));
+    }
+    Ok(0)
+}
+
+fn read_pool_file(path: &Path) -> Result<(String, String), CliError> {
+    let mut text = String::new();
+    if path == Path::new("-") {
+        let read = std::io::stdin()
+            .lock()
+            .take(FILE_MAX_BYTES)
+            .read_to_string(&mut text);
+        read.map_err(|source| CliError::System {
+            action: "read standard input",
+            source,
+        })?;
+        return Ok((text, "standard input".to_owned()));
+    }
+    let read =
+        File::open(path).and_then(|file| file.take(FILE_MAX_BYTES).read_to_string(&mut text));
+    match read {
+        Ok(_) => Ok((text, path.display().to_string())),
+        Err(error) => Err(CliError::Usage(format!(
+            "cannot read the pool file {} ({error}); give another with -f",
+            path.display()
+        ))),
+    }
+}
+
+fn write_all(
+    folder: &RunFolder,
+    file: &PoolFile,
+    plan: &Plan,
+    tokens: &[plan::TokenPlan],
+    token_files: &BTreeMap<String, PathBuf>,
+) -> Result<(), CliError> {
+    credentials::write(folder, tokens)?;
+    folder.write_json("config/tenants.json", &plan::tenants(file))?;
+    folder.write_json("config/token-files.json", token_files)?;
+    folder.write_json("plan.json", plan)?;
+    Ok(())
+}
+
+fn announce(
+    folder: &RunFolder,
+    document: &PoolDocument,
+    detached: bool,
+    output: &mut Output,
+) -> Result<(), CliError> {
+    let dir = folder.path().display();
+    let tenant = document.tenants().next().unwrap_or("TENANT");
+    let stop = if detached { "" } else { "  (or Ctrl-C here)" };
+    let human = format!(
+        "{}\nit is up in {dir}\n\n  \
+         put   larder --dir {dir} --tenant {tenant} put KEY FILE\n  \
+         get   larder --dir {dir} --tenant {tenant} get KEY FILE\n  \
+         see   larder --dir {dir} status\n  \
+         stop  larder --dir {dir} down{stop}",
+        show(document)
+    );
+    output.result(document, &human)
+}
+
+/// Starts the supervisor in a session of its own and waits until the pool is up.
+async fn detach(folder: &RunFolder) -> Result<(), CliError> {
+    let started = start_supervisor(folder).await;
+    let Err(error) = started else { return Ok(()) };
+    // The supervisor has cleaned up, unless it was killed.
+    if let Ok(Some(left)) = folder.supervisor() {
+        stop(folder, &left)?;
+    }
+    Err(error)
+}
+
+async fn start_supervisor(folder: &RunFolder) -> Result<(), CliError> {
+    let system = |source| CliError::System {
+        action: "start the supervisor of the pool",
+        source,
+    };
+    let executable = std::env::current_exe().map_err(system)?;
+    let log = folder.open_log(SUPERVISOR_LOG)?;
+    let mut child = Command::new(executable)
+        .arg("run-pool")
+        .arg(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .map_err(system)?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .await
+            .map_err(system)?;
+    }
+    let said: Value = serde_json::from_str(&line).unwrap_or_default();
+    if said.get("ready").is_some() {
+        return Ok(());
+    }
+    let tail = folder.log_tail(SUPERVISOR_LOG);
+    let status = child.wait().await.map_err(system)?;
+    match said.pointer("/error/message").and_then(Value::as_str) {
+        Some(message) => Err(CliError::Program(message.to_owned())),
+        None => Err(CliError::Program(format!(
+            "the supervisor of the pool ended ({status}); its log ends with:{tail}"
+        ))),
+    }
+}
+
+/// Runs a pool that [`up`] has prepared, for `up --detach`: says on standard output in one line
+/// whether it is up, then goes on without a terminal.
+pub(crate) async fn run_detached(run_folder: &Path) -> Result<u8, CliError> {
+    // It fails only if this process leads its own session already, which is what is wanted.
+    let _ = rustix::process::setsid();
+    let folder = RunFolder::at(run_folder)?;
+    let read = || -> Result<(Plan, BTreeMap<String, PathBuf>), CliError> {
+        let missing = || CliError::NoPool(format!("{} holds no plan", folder.path().display()));
+        Ok((
+            folder.read_json("plan.json")?.ok_or_else(missing)?,
+            folder
+                .read_json("config/token-files.json")?
+                .ok_or_else(missing)?,
+        ))
+    };
+    let (plan, token_files) = read()?;
+    let outcome = supervise(&folder, &plan, token_files, |_| {
+        // Whoever started this and went away before it was up does not want it.
+        say("{\"ready\":true}").map_err(|source| CliError::System {
+            action: "tell `larder up` that the pool is up",
+            source,
+        })
+    })
+    .await;
+    let Err(error) = outcome else { return Ok(0) };
+    let message = larder_telemetry::error_chain(&error);
+    note(&message);
+    // Nobody may be left to hear it; the log of the supervisor has it too.
+    let _ = say(&error_value(&error, &message).to_string());
+    Ok(error.exit_code())
+}
+
+/// One line to the process that started this one.
+fn say(line: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}

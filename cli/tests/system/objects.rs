@@ -1,0 +1,179 @@
+//! What a tenant does: put, get, exists, ls, stat, remove, bench.
+
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::pool::{Pool, bytes};
+
+#[test]
+fn a_tenant_works_with_its_objects_through_every_agent() {
+    let pool = Pool::up();
+    for (at, length) in [1, 255, 4096, 65_537, 1 << 20].into_iter().enumerate() {
+        let value = bytes(length, at as u64);
+        let key = format!("dir/object-{at}");
+        let (file, back) = (pool.beside("in"), pool.beside("out"));
+        std::fs::write(&file, &value).expect("room");
+        let put = pool.call("team-a", &["put", &key, &file]);
+        assert_eq!(put.code, 0, "{put:?}");
+        assert_eq!(put.json()["size_bytes"], length);
+        for via in ["small-0", "small-1", "none"] {
+            let got = pool.call("team-a", &["--via", via, "get", &key, &back]);
+            assert_eq!(got.code, 0, "{via}: {got:?}");
+            assert!(
+                std::fs::read(&back).expect("written") == value,
+                "{length} via {via}"
+            );
+        }
+        let got = pool.call("team-a", &["get", &key]);
+        assert!(got.stdout == value, "{length} to standard output");
+    }
+
+    let listed = pool.call("team-a", &["ls", "dir/"]).lines();
+    assert_eq!(listed.len(), 5);
+    assert_eq!(
+        listed[4],
+        json!({ "key": "dir/object-4", "size_bytes": 1 << 20 })
+    );
+    let page = pool
+        .call("team-a", &["ls", "--after", "dir/object-1", "--limit", "2"])
+        .lines();
+    let keys: Vec<_> = page
+        .iter()
+        .map(|line| line["key"].as_str().expect("text"))
+        .collect();
+    assert_eq!(keys, ["dir/object-2", "dir/object-3"]);
+
+    let usage = pool.call("team-a", &["stat"]).json();
+    assert_eq!(usage["tenant"], "team-a");
+    assert_eq!(
+        (&usage["objects"], &usage["limit_objects"]),
+        (&json!(5), &json!(100))
+    );
+    assert_eq!(usage["limit_bytes"], 8 << 20);
+    assert_eq!(
+        usage["pool"],
+        json!({
+            "capacity_bytes": 128 << 20, "agents": 2, "replica_factor": 1,
+        })
+    );
+
+    let exists = pool.call("team-a", &["exists", "dir/object-0", "dir/nothing"]);
+    assert_eq!(exists.code, 3, "{exists:?}");
+    let there: Vec<_> = exists
+        .lines()
+        .iter()
+        .map(|line| line["exists"].clone())
+        .collect();
+    assert_eq!(there, [true, false]);
+    assert_eq!(
+        pool.call("team-a", &["remove", "dir/object-0", "dir/object-1"])
+            .code,
+        0
+    );
+    assert_eq!(pool.call("team-a", &["exists", "dir/object-0"]).code, 3);
+    pool.call("team-a", &["get", "dir/object-0"])
+        .failed(3, "not_found");
+    pool.call("team-a", &["remove", "dir/object-0"])
+        .failed(3, "not_found");
+    let usage = pool.call("team-a", &["stat"]).json();
+    assert_eq!(usage["objects"], 3);
+}
+
+#[test]
+fn limits_rights_and_tenants_hold() {
+    let pool = Pool::up();
+    let file = pool.beside("in");
+    std::fs::write(&file, bytes(1 << 20, 1)).expect("room");
+    let mut refused = None;
+    for at in 0..9 {
+        let put = pool.call("team-a", &["put", &format!("k{at}"), &file]);
+        if put.code != 0 {
+            refused = Some((at, put.failed(4, "quota_bytes")));
+            break;
+        }
+    }
+    let (at, message) = refused.expect("9 MiB are more than the limit of 8");
+    assert_eq!(at, 8);
+    assert!(message.contains("spec.limit.bytes"), "{message}");
+
+    pool.call("team-a", &["put", "k0", &file])
+        .failed(4, "already_exists");
+    // Another tenant sees nothing, and has the same keys for itself.
+    pool.call("team-b", &["get", "k0"]).failed(3, "not_found");
+    assert_eq!(pool.call("team-b", &["ls"]).lines().len(), 0);
+    assert_eq!(pool.call("team-b", &["exists", "k0"]).code, 3);
+    assert_eq!(pool.call("team-b", &["put", "k0", &file]).code, 0);
+    assert_eq!(pool.call("team-b", &["remove", "k0"]).code, 0);
+    assert_eq!(pool.call("team-a", &["exists", "k0"]).code, 0);
+    pool.call("team-c", &["put", "k", &file])
+        .failed(4, "access_denied");
+
+    // At the limit, room comes back with a remove.
+    assert_eq!(pool.call("team-a", &["remove", "k1"]).code, 0);
+    assert_eq!(pool.call("team-a", &["put", "k1", &file]).code, 0);
+
+    let wrong = pool.beside("wrong.token");
+    std::fs::write(&wrong, "0".repeat(64)).expect("room");
+    pool.call("team-a", &["--token-file", &wrong, "ls"])
+        .failed(4, "hello_refused");
+    let usage = pool.run(&["--tenant", "team-x", "--output", "json", "ls"]);
+    let message = usage.failed(2, "usage");
+    assert!(message.contains("team-a, team-b, team-c"), "{message}");
+    let several = pool.run(&["--output", "json", "ls"]).failed(2, "usage");
+    assert!(several.contains("--tenant"), "{several}");
+}
+
+#[test]
+fn values_come_from_standard_input_and_addresses_from_arguments() {
+    let pool = Pool::up();
+    let document = pool.document();
+    let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+    let (master, token) = (
+        text(&document["masters"][0]["client_addr"]),
+        text(&document["tokens"]["team-b"]),
+    );
+    let direct = ["--master", &master, "--token-file", &token];
+    let mut put = pool.command(&direct);
+    let mut put = put
+        .args(["put", "typed", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut stdin = put.stdin.take().expect("piped");
+    std::io::Write::write_all(&mut stdin, b"hello\n").expect("it reads");
+    drop(stdin);
+    assert!(put.wait().expect("it ends").success());
+    let socket = text(&document["agents"][1]["socket"]);
+    let got = pool.run(&[&direct[..], &["--socket", &socket, "get", "typed"]].concat());
+    assert_eq!(got.stdout, b"hello\n", "{got:?}");
+    let empty = pool.run(&[&direct[..], &["--output", "json", "put", "none", "-"]].concat());
+    empty.failed(4, "empty_value");
+    let message = pool
+        .run(&["--master", &master, "--output", "json", "ls"])
+        .failed(2, "usage");
+    assert!(message.contains("--token-file"), "{message}");
+}
+
+#[test]
+fn bench_checks_bytes_and_leaves_nothing() {
+    let pool = Pool::up();
+    let args = ["bench", "mix", "--size", "64Ki", "-n", "40", "--depth", "4"];
+    for via in ["small-0", "none"] {
+        let said = pool.call("team-b", &[&["--via", via], &args[..]].concat());
+        assert_eq!(said.code, 0, "{said:?}");
+        let lines = said.lines();
+        let names: Vec<_> = lines.iter().map(|line| line["name"].clone()).collect();
+        assert_eq!(names, ["bench.put", "bench.get"]);
+        assert!(
+            lines
+                .iter()
+                .all(|line| line["samples"] == 40 && line["unit"] == "GB/s")
+        );
+        assert_eq!(lines[0]["config"]["shared_memory"], via != "none");
+    }
+    assert_eq!(pool.call("team-b", &["ls"]).lines().len(), 0);
+    pool.call("team-b", &["bench", "--depth", "0"])
+        .failed(2, "usage");
+}

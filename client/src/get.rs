@@ -1,0 +1,392 @@
+//! Gets: ask the master, read one replica, compare the digest; else the next replica, else ask
+//! again.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{self, StreamExt};
+use larder_transfer::transport::{ReadOp, View};
+use larder_types::layout::BLOCK_BYTES;
+use larder_types::{Extent, Key};
+use larder_wire::checksum::{block_crcs, digest};
+use larder_wire::master::{Get, Located, ObjectGrant, ReplicaGrant};
+use larder_wire::{CallResult, SignedCapability};
+use tokio::time::Instant;
+
+use crate::agents::Route;
+use crate::batch::{cut, get_bytes};
+use crate::connection::Request;
+use crate::error::ClientError;
+use crate::put::{IN_FLIGHT, transfer};
+use crate::session::{Next, ReadFault, after_get, read_order};
+use crate::{Client, ObjectInfo, fault};
+
+/// Why no replica of an object could be read.
+struct Failure {
+    error: ClientError,
+    faults: Vec<ReadFault>,
+}
+
+/// One object read, and the buffer that it was read into.
+struct ReadDone {
+    buffer: BytesMut,
+    result: Result<ObjectInfo, Failure>,
+}
+
+impl Client {
+    /// Gets objects. Each result belongs to the key at its place.
+    pub async fn get_batch(&self, keys: Vec<Key>) -> Vec<Result<Bytes, ClientError>> {
+        let wanted = keys.into_iter().map(|key| (key, BytesMut::new())).collect();
+        let read = self.read(wanted, self.deadline()).await;
+        read.into_iter()
+            .map(|(buffer, result)| result.map(|_| buffer.freeze()))
+            .collect()
+    }
+
+    /// Reads objects, each behind what its buffer holds. After an error the buffer is as before.
+    pub(crate) async fn read(
+        &self,
+        wanted: Vec<(Key, BytesMut)>,
+        deadline: Instant,
+    ) -> Vec<(BytesMut, Result<ObjectInfo, ClientError>)> {
+        let runs = cut(wanted
+            .iter()
+            .map(|(key, _)| get_bytes(key.as_bytes().len())));
+        let mut wanted = wanted.into_iter();
+        let mut results = Vec::with_capacity(wanted.len());
+        for run in runs {
+            let items: Vec<_> = wanted.by_ref().take(run.len()).collect();
+            self.read_run(items, deadline, &mut results).await;
+        }
+        results
+    }
+
+    /// Reads the keys of one call, asking again for those that moved.
+    async fn read_run(
+        &self,
+        wanted: Vec<(Key, BytesMut)>,
+        deadline: Instant,
+        results: &mut Vec<(BytesMut, Result<ObjectInfo, ClientError>)>,
+    ) {
+        let mut keys = Vec::with_capacity(wanted.len());
+        let mut slots: Vec<(BytesMut, Option<Result<ObjectInfo, ClientError>>)> = Vec::new();
+        for (key, buffer) in wanted {
+            keys.push(key);
+            slots.push((buffer, None));
+        }
+        let mut open: Vec<usize> = (0..keys.len()).collect();
+        let mut asks = 1;
+        while !open.is_empty() {
+            let round = open
+                .iter()
+                .map(|at| (keys[*at].clone(), std::mem::take(&mut slots[*at].0)))
+                .collect();
+            let outcomes = self.read_round(round, deadline).await;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let random = rand::random();
+            let mut again = Vec::new();
+            let mut pause = std::time::Duration::ZERO;
+            for (at, done) in open.into_iter().zip(outcomes) {
+                slots[at].0 = done.buffer;
+                match done.result {
+                    Ok(info) => slots[at].1 = Some(Ok(info)),
+                    Err(failure) => match after_get(&failure.faults, asks, left, random) {
+                        Next::Again(after) => {
+                            tracing::debug!(key = %keys[at], error = %failure.error, "ask again");
+                            pause = pause.max(after);
+                            again.push(at);
+                        }
+                        Next::Fail => slots[at].1 = Some(Err(failure.error)),
+                    },
+                }
+            }
+            open = again;
+            if !open.is_empty() {
+                tokio::time::sleep(pause).await;
+                asks += 1;
+            }
+        }
+        let missing = || {
+            Err(ClientError::Answer {
+                detail: "an item has no result",
+            })
+        };
+        let filled = slots
+            .into_iter()
+            .map(|(buffer, one)| (buffer, one.unwrap_or_else(missing)));
+        results.extend(filled);
+    }
+
+    /// Asks where the keys are and reads each from one replica.
+    async fn read_round(&self, wanted: Vec<(Key, BytesMut)>, deadline: Instant) -> Vec<ReadDone> {
+        let keys = wanted.iter().map(|(key, _)| key.clone()).collect();
+        let located = match self.locate(keys, deadline).await {
+            Ok(located) => located,
+            Err(error) => {
+                let failed = |(_, buffer)| {
+                    let failure = Failure {
+                        error: error.clone(),
+                        faults: Vec::new(),
+                    };
+                    ReadDone {
+                        buffer,
+                        result: Err(failure),
+                    }
+                };
+                return wanted.into_iter().map(failed).collect();
+            }
+        };
+        let route = self.inner.agents.route(&located.agents);
+        let mut reads = Vec::with_capacity(wanted.len());
+        for ((_, buffer), object) in wanted.into_iter().zip(located.objects) {
+            reads.push(self.read_located(&route, object, buffer, deadline));
+        }
+        stream::iter(reads).buffered(IN_FLIGHT).collect().await
+    }
+
+    /// Reads an object if the master knows it.
+    async fn read_located(
+        &self,
+        route: &Route,
+        object: CallResult<ObjectGrant>,
+        buffer: BytesMut,
+        deadline: Instant,
+    ) -> ReadDone {
+        match object {
+            Ok(grant) => self.read_object(route, &grant, buffer, deadline).await,
+            Err(error) => {
+                let failure = Failure {
+                    error: error.into(),
+                    faults: Vec::new(),
+                };
+                ReadDone {
+                    buffer,
+                    result: Err(failure),
+                }
+            }
+        }
+    }
+
+    async fn locate(&self, keys: Vec<Key>, deadline: Instant) -> Result<Located, ClientError> {
+        let count = keys.len();
+        let request = Request::Get(Get { keys });
+        let located = self
+            .inner
+            .master
+            .call::<Located>(request, deadline)
+            .await?
+            .answer;
+        if located.objects.len() == count {
+            Ok(located)
+        } else {
+            Err(ClientError::Answer {
+                detail: "the number of objects is wrong",
+            })
+        }
+    }
+
+    /// Reads the first replica that gives the right bytes.
+    async fn read_object(
+        &self,
+        route: &Route,
+        grant: &ObjectGrant,
+        mut buffer: BytesMut,
+        deadline: Instant,
+    ) -> ReadDone {
+        let before_bytes = buffer.len();
+        let local: Vec<bool> = grant
+            .replicas
+            .iter()
+            .map(|replica| {
+                replica
+                    .extents
+                    .iter()
+                    .all(|(extent, _)| route.is_local(extent.slab.agent))
+            })
+            .collect();
+        let mut faults = Vec::new();
+        let mut last = None;
+        for at in read_order(&local, rand::random()) {
+            let read = self
+                .read_replica(route, grant, &grant.replicas[at], buffer, deadline)
+                .await;
+            buffer = read.0;
+            match read.1 {
+                Ok(info) => {
+                    return ReadDone {
+                        buffer,
+                        result: Ok(info),
+                    };
+                }
+                Err((error, fault)) => {
+                    buffer.truncate(before_bytes);
+                    faults.push(fault);
+                    last = Some(error);
+                }
+            }
+        }
+        let none = ClientError::Answer {
+            detail: "an object without replicas",
+        };
+        let failure = Failure {
+            error: last.unwrap_or(none),
+            faults,
+        };
+        ReadDone {
+            buffer,
+            result: Err(failure),
+        }
+    }
+
+    async fn read_replica(
+        &self,
+        route: &Route,
+        grant: &ObjectGrant,
+        replica: &ReplicaGrant,
+        mut buffer: BytesMut,
+        deadline: Instant,
+    ) -> (BytesMut, Result<ObjectInfo, (ClientError, ReadFault)>) {
+        let before_bytes = buffer.len();
+        let mut crcs = Vec::new();
+        let mut aligned = true;
+        for (extent, capability) in &replica.extents {
+            // Block checksums of parts are those of the object only where parts end at blocks.
+            aligned &= ((buffer.len() - before_bytes) as u64).is_multiple_of(BLOCK_BYTES);
+            let read = self
+                .read_extent(route, extent, capability, buffer, deadline)
+                .await;
+            buffer = read.0;
+            match read.1 {
+                Ok(part) => crcs.extend(part),
+                Err(failure) => return (buffer, Err(failure)),
+            }
+        }
+        let bytes = &buffer[before_bytes..];
+        let size_bytes = bytes.len() as u64;
+        if !aligned {
+            crcs = block_crcs(bytes);
+        }
+        if size_bytes != grant.size_bytes || digest(&crcs, size_bytes) != grant.digest {
+            return (buffer, Err((ClientError::Corrupt, ReadFault::Corrupt)));
+        }
+        (
+            buffer,
+            Ok(ObjectInfo {
+                version: grant.version,
+                size_bytes,
+                digest: grant.digest,
+            }),
+        )
+    }
+
+    /// Reads one extent; the transport compares each block with its checksum.
+    async fn read_extent(
+        &self,
+        route: &Route,
+        extent: &Extent,
+        capability: &SignedCapability,
+        mut buffer: BytesMut,
+        deadline: Instant,
+    ) -> (BytesMut, Result<Vec<u32>, (ClientError, ReadFault)>) {
+        let before_bytes = buffer.len();
+        let agent = extent.slab.agent;
+        let mut near = true;
+        loop {
+            let Some(hop) = self.inner.agents.hop(route, agent, near) else {
+                let detail = "a grant names an agent without an address";
+                return (
+                    buffer,
+                    Err((ClientError::Answer { detail }, ReadFault::Final)),
+                );
+            };
+            let op = ReadOp {
+                capability: capability.clone(),
+                offset_bytes: 0,
+                length_bytes: extent.length_bytes,
+                buffer,
+                deadline,
+            };
+            let done = hop.transport.read(op).await;
+            buffer = done.buffer;
+            let error = match done.result {
+                Ok(facts) => return (buffer, Ok(facts.block_crcs)),
+                Err(error) => error,
+            };
+            buffer.truncate(before_bytes);
+            self.inner.agents.failed(&hop, &error);
+            // A broken socket must not fail a get that tcp can do.
+            if hop.is_local && matches!(fault::of_read(&error), ReadFault::Moved) {
+                near = false;
+                continue;
+            }
+            let fault = fault::of_read(&error);
+            return (buffer, Err((transfer(hop.name.as_str(), error), fault)));
+        }
+    }
+
+    /// Holds an object's bytes in place, without a copy. Only for objects that the agent on this
+    /// node holds; the bytes stay until the view is dropped, also when the object is removed.
+    ///
+    /// # Errors
+    /// [`ClientError::NotLocal`] without such an agent or replica; as [`Client::get`] otherwise.
+    pub async fn get_view(&self, key: Key) -> Result<View, ClientError> {
+        let deadline = self.deadline();
+        let mut asks = 1;
+        loop {
+            let mut located = self.locate(vec![key.clone()], deadline).await?;
+            let route = self.inner.agents.route(&located.agents);
+            let object = located.objects.pop();
+            let none = ClientError::Answer {
+                detail: "no object",
+            };
+            let grant = object.ok_or(none)??;
+            let failure = match self.view_object(&route, &grant, deadline).await {
+                Ok(view) => return Ok(view),
+                Err(failure) => failure,
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            match after_get(&failure.faults, asks, left, rand::random()) {
+                Next::Again(pause) => tokio::time::sleep(pause).await,
+                Next::Fail => return Err(failure.error),
+            }
+            asks += 1;
+        }
+    }
+
+    async fn view_object(
+        &self,
+        route: &Route,
+        grant: &ObjectGrant,
+        deadline: Instant,
+    ) -> Result<View, Failure> {
+        let not_local = |detail: String| Failure {
+            error: ClientError::NotLocal { detail },
+            faults: Vec::new(),
+        };
+        let Some(local) = route.local() else {
+            return Err(not_local(self.inner.agents.why_no_local()));
+        };
+        let near = grant
+            .replicas
+            .iter()
+            .find_map(|replica| match replica.extents.as_slice() {
+                [(extent, capability)] if route.is_local(extent.slab.agent) => Some(capability),
+                _ => None,
+            });
+        let Some(capability) = near else {
+            return Err(not_local("no whole replica is on this node".to_owned()));
+        };
+        match local.open_view(capability, deadline).await {
+            Ok(view) if digest(view.block_crcs(), view.len() as u64) == grant.digest => Ok(view),
+            Ok(_) => Err(Failure {
+                error: ClientError::Corrupt,
+                faults: vec![ReadFault::Corrupt],
+            }),
+            Err(error) => {
+                let faults = vec![fault::of_read(&error)];
+                Err(Failure {
+                    error: transfer("on this node", error),
+                    faults,
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What a client is told: masters, credential, local agent, deadline.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use larder_types::AgentName;
+use larder_wire::limit::MAX_CREDENTIAL_BYTES;
+
+use crate::error::ClientError;
+
+/// The deadline of a call unless [`ClientOptions::default_deadline`] says otherwise. Longer than a
+/// fail-over of the master takes, so that callers do not see one.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A token or ServiceAccount token. It never shows in logs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential(Vec<u8>);
+
+impl Credential {
+    /// Takes the text of a token; white space around it is not part of it.
+    ///
+    /// # Errors
+    /// [`ClientError::BadArgument`] if nothing is left, or more than a hello may carry.
+    pub fn new(text: &str) -> Result<Self, ClientError> {
+        let text = text.trim();
+        if text.is_empty() || text.len() > MAX_CREDENTIAL_BYTES {
+            return Err(ClientError::BadArgument {
+                detail: format!(
+                    "a token must have 1 to {MAX_CREDENTIAL_BYTES} bytes, this one has {}",
+                    text.len()
+                ),
+            });
+        }
+        Ok(Self(text.as_bytes().to_vec()))
+    }
+
+    /// The bytes for the hello.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credential(secret)")
+    }
+}
+
+/// What a client is told.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// `host:port` of each master; at least one. Asked in turn until one answers.
+    pub masters: Vec<String>,
+    /// Proves the tenant.
+    pub token: Credential,
+    /// The Unix socket of the agent on this node. Without it every byte travels by tcp.
+    pub agent_socket: Option<PathBuf>,
+    /// The name of that agent, if it is known: puts go there from the first one on. Otherwise it
+    /// is learnt from the answers of the master.
+    pub local_agent: Option<AgentName>,
+    /// How long a call may take, all of its attempts together.
+    pub default_deadline: Duration,
+    /// Replicas of each put; `None` = as the pool says.
+    pub replicas: Option<u8>,
+    /// The caller's name in the logs of masters and agents; proves nothing.
+    pub name: String,
+    /// Whether connecting goes on until the deadline while no master answers. Without it the
+    /// first round over all masters decides, which suits a person at a terminal.
+    pub wait_for_master: bool,
+}
+
+impl ClientOptions {
+    /// Options for these masters and this token; everything else as a program wants it.
+    #[must_use]
+    pub fn new(masters: Vec<String>, token: Credential) -> Self {
+        Self {
+            masters,
+            token,
+            agent_socket: None,
+            local_agent: None,
+            default_deadline: DEFAULT_DEADLINE,
+            replicas: None,
+            name: "larder-client".to_owned(),
+            wait_for_master: true,
+        }
+    }
+}

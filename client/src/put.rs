@@ -1,0 +1,376 @@
+//! Puts: start, write every replica, end; whatever fails is given up before its caller hears.
+
+mod item;
+mod reserved;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt};
+use larder_transfer::transport::{TransferError, WriteOp};
+use larder_types::{Extent, Key, SessionId, Version};
+use larder_wire::checksum::block_crcs;
+use larder_wire::master::{PutEnd, PutEndItem, PutGrant, PutStart, PutStartItem, PutStarted};
+use larder_wire::{CallResult, Receipt, SignedCapability};
+use tokio::time::Instant;
+
+use self::item::{Item, checked};
+use self::reserved::Reserved;
+use crate::agents::Route;
+use crate::batch::{cut, put_bytes};
+use crate::connection::Request;
+use crate::error::ClientError;
+use crate::session::{Next, PutFault, after_put, after_write};
+use crate::{Client, ObjectInfo, fault};
+
+/// Objects of one batch whose bytes move at a time. With 16 lanes an agent that is enough to keep
+/// two of them busy; each object in flight holds no memory but its own.
+pub(crate) const IN_FLIGHT: usize = 32;
+
+/// Why a put of one item did not come about.
+struct Failure {
+    error: ClientError,
+    /// `None`: another attempt is of no use.
+    fault: Option<PutFault>,
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self { error, fault: None }
+    }
+}
+
+impl Client {
+    /// Puts objects. Each result belongs to the item at its place; the order of the writes is not
+    /// defined. Objects that exist already are refused with `AlreadyExists`.
+    pub async fn put_batch(
+        &self,
+        items: Vec<(Key, Bytes)>,
+    ) -> Vec<Result<ObjectInfo, ClientError>> {
+        let deadline = self.deadline();
+        let runs = cut(items.iter().map(|(key, _)| put_bytes(key.as_bytes().len())));
+        let mut items = items.into_iter();
+        let mut results = Vec::new();
+        for run in runs {
+            let mut ready = Vec::with_capacity(run.len());
+            for (key, value) in items.by_ref().take(run.len()) {
+                ready.push(checked(key, value).await);
+            }
+            self.put_run(&ready, deadline, &mut results).await;
+        }
+        results
+    }
+
+    /// Puts the items of one call, starting those again that deserve it.
+    async fn put_run(
+        &self,
+        items: &[Item],
+        deadline: Instant,
+        results: &mut Vec<Result<ObjectInfo, ClientError>>,
+    ) {
+        let mut done: Vec<Option<Result<ObjectInfo, ClientError>>> = vec![None; items.len()];
+        let mut open: Vec<usize> = (0..items.len()).collect();
+        let mut starts = 1;
+        while !open.is_empty() {
+            let outcomes = self.put_round(items, &open, starts > 1, deadline).await;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let random = rand::random();
+            let mut again = Vec::new();
+            let mut pause = Duration::ZERO;
+            for (at, outcome) in open.into_iter().zip(outcomes) {
+                let failure = match outcome {
+                    Ok(version) => {
+                        done[at] = Some(Ok(ObjectInfo {
+                            version,
+                            size_bytes: items[at].value.len() as u64,
+                            digest: items[at].digest,
+                        }));
+                        continue;
+                    }
+                    Err(failure) => failure,
+                };
+                match failure
+                    .fault
+                    .map(|fault| after_put(fault, starts, left, random))
+                {
+                    Some(Next::Again(after)) => {
+                        let error = &failure.error;
+                        tracing::debug!(key = %items[at].key, %error, "start again");
+                        pause = pause.max(after);
+                        again.push(at);
+                    }
+                    Some(Next::Fail) | None => done[at] = Some(Err(failure.error)),
+                }
+            }
+            open = again;
+            if !open.is_empty() {
+                tokio::time::sleep(pause).await;
+                starts += 1;
+            }
+        }
+        let missing = || {
+            Err(ClientError::Answer {
+                detail: "an item has no result",
+            })
+        };
+        results.extend(done.into_iter().map(|one| one.unwrap_or_else(missing)));
+    }
+
+    /// Starts, writes and ends the items at `open`, once.
+    async fn put_round(
+        &self,
+        items: &[Item],
+        open: &[usize],
+        started_before: bool,
+        deadline: Instant,
+    ) -> Vec<Result<Version, Failure>> {
+        let starts = open.iter().map(|at| PutStartItem {
+            key: items[*at].key.clone(),
+            size_bytes: items[*at].value.len() as u64,
+            replicas: self.inner.replicas,
+            preferred: self.inner.agents.local_name(),
+        });
+        let request = Request::PutStart(PutStart {
+            items: starts.collect(),
+        });
+        let started = match self
+            .inner
+            .master
+            .call::<PutStarted>(request, deadline)
+            .await
+        {
+            Ok(started) => started,
+            Err(error) => return same(open.len(), &error),
+        };
+        if started.answer.grants.len() != open.len() {
+            let detail = "the number of grants is wrong";
+            return same(open.len(), &ClientError::Answer { detail });
+        }
+        let ours = started_before || started.repeated;
+        let route = self.inner.agents.route(&started.answer.agents);
+        let granted = open.iter().zip(&started.answer.grants);
+        let granted = granted.filter_map(|(at, grant)| {
+            let version = grant.as_ref().ok()?.version;
+            Some((items[*at].key.clone(), version))
+        });
+        let reserved = Reserved::new(&self.inner.master, granted.collect());
+        // A loop, because a closure over borrowed places would keep the future on one thread.
+        let mut writes = Vec::with_capacity(open.len());
+        for (at, grant) in open.iter().zip(started.answer.grants) {
+            writes.push(self.write_granted(&route, &items[*at], grant, ours, deadline));
+        }
+        let written: Vec<_> = stream::iter(writes).buffered(IN_FLIGHT).collect().await;
+        let outcomes = self
+            .end_round(items, open, written, started.session, deadline)
+            .await;
+        let done = outcomes
+            .iter()
+            .filter_map(|outcome| outcome.as_ref().ok().copied())
+            .collect();
+        reserved.settle(&done, deadline).await;
+        outcomes
+    }
+
+    /// Writes an object if its start was granted.
+    async fn write_granted(
+        &self,
+        route: &Route,
+        item: &Item,
+        grant: CallResult<PutGrant>,
+        ours: bool,
+        deadline: Instant,
+    ) -> Result<(Version, Vec<Receipt>), Failure> {
+        let grant = grant.map_err(|error| Failure {
+            fault: Some(PutFault::Start {
+                reason: error.reason,
+                ours,
+            }),
+            error: error.into(),
+        })?;
+        let receipts = self.write_object(route, item, &grant, deadline).await?;
+        Ok((grant.version, receipts))
+    }
+
+    /// Ends what was written, in one call.
+    async fn end_round(
+        &self,
+        items: &[Item],
+        open: &[usize],
+        written: Vec<Result<(Version, Vec<Receipt>), Failure>>,
+        started_by: SessionId,
+        deadline: Instant,
+    ) -> Vec<Result<Version, Failure>> {
+        let mut ends = Vec::new();
+        let mut outcomes: Vec<Result<Version, Failure>> = Vec::with_capacity(written.len());
+        let mut ended = Vec::new();
+        for (place, written) in written.into_iter().enumerate() {
+            match written {
+                Ok((version, receipts)) => {
+                    let key = items[open[place]].key.clone();
+                    ends.push(PutEndItem {
+                        key,
+                        version,
+                        receipts,
+                    });
+                    ended.push(place);
+                    outcomes.push(Ok(version));
+                }
+                Err(failure) => outcomes.push(Err(failure)),
+            }
+        }
+        if ends.is_empty() {
+            return outcomes;
+        }
+        let request = Request::PutEnd(PutEnd { items: ends });
+        let answered = self
+            .inner
+            .master
+            .call::<Vec<CallResult<()>>>(request, deadline)
+            .await;
+        let (moved, answers) = match answered {
+            Ok(answered) if answered.answer.len() == ended.len() => {
+                (answered.session != started_by, answered.answer)
+            }
+            Ok(_) => {
+                let error = ClientError::Answer {
+                    detail: "the number of results is wrong",
+                };
+                ended
+                    .iter()
+                    .for_each(|place| outcomes[*place] = Err(error.clone().into()));
+                return outcomes;
+            }
+            Err(error) => {
+                ended
+                    .iter()
+                    .for_each(|place| outcomes[*place] = Err(error.clone().into()));
+                return outcomes;
+            }
+        };
+        for (place, answer) in ended.into_iter().zip(answers) {
+            if let Err(error) = answer {
+                let fault = Some(PutFault::End {
+                    reason: error.reason,
+                    moved,
+                });
+                outcomes[place] = Err(Failure {
+                    error: error.into(),
+                    fault,
+                });
+            }
+        }
+        outcomes
+    }
+
+    /// Writes all extents of all replicas at once.
+    async fn write_object(
+        &self,
+        route: &Route,
+        item: &Item,
+        grant: &PutGrant,
+        deadline: Instant,
+    ) -> Result<Vec<Receipt>, Failure> {
+        let mut writes = Vec::new();
+        for replica in &grant.replicas {
+            let mut offset_bytes = 0_u64;
+            for (extent, capability) in &replica.extents {
+                let range = part_of(&item.value, offset_bytes, extent)?;
+                offset_bytes += extent.length_bytes;
+                let whole = range.len() == item.value.len();
+                let payload = item.value.slice(range);
+                let crcs = if whole {
+                    Arc::clone(&item.crcs)
+                } else {
+                    block_crcs(&payload).into()
+                };
+                writes.push(self.write_extent(route, extent, capability, payload, crcs, deadline));
+            }
+            if offset_bytes != item.value.len() as u64 {
+                let detail = "the extents do not cover the object";
+                return Err(ClientError::Answer { detail }.into());
+            }
+        }
+        try_join_all(writes).await
+    }
+
+    async fn write_extent(
+        &self,
+        route: &Route,
+        extent: &Extent,
+        capability: &SignedCapability,
+        mut payload: Bytes,
+        block_crcs: Arc<[u32]>,
+        deadline: Instant,
+    ) -> Result<Receipt, Failure> {
+        let agent = extent.slab.agent;
+        let mut attempt = 1;
+        loop {
+            // Only the first attempt goes through shared memory; a broken socket must not stop a
+            // put that tcp can do.
+            let Some(hop) = self.inner.agents.hop(route, agent, attempt == 1) else {
+                let detail = "a grant names an agent without an address";
+                return Err(ClientError::Answer { detail }.into());
+            };
+            let op = WriteOp {
+                capability: capability.clone(),
+                payload,
+                block_crcs: Arc::clone(&block_crcs),
+                deadline,
+            };
+            let done = hop.transport.write(op).await;
+            let error = match done.result {
+                Ok(receipt) => return Ok(receipt),
+                Err(error) => error,
+            };
+            payload = done.payload;
+            self.inner.agents.failed(&hop, &error);
+            let left = deadline.saturating_duration_since(Instant::now());
+            match after_write(fault::of_write(&error), attempt, left, rand::random()) {
+                Next::Again(pause) => tokio::time::sleep(pause).await,
+                Next::Fail => {
+                    let fault = Some(PutFault::Write {
+                        stale: fault::is_stale(&error),
+                    });
+                    return Err(Failure {
+                        error: transfer(hop.name.as_str(), error),
+                        fault,
+                    });
+                }
+            }
+            attempt += 1;
+        }
+    }
+}
+
+/// Where an extent's bytes stand in the object.
+fn part_of(value: &Bytes, offset_bytes: u64, extent: &Extent) -> Result<Range<usize>, ClientError> {
+    let end_bytes = offset_bytes.checked_add(extent.length_bytes);
+    let start = usize::try_from(offset_bytes).ok();
+    let end = end_bytes.and_then(|end| usize::try_from(end).ok());
+    match (start, end) {
+        (Some(start), Some(end)) if end <= value.len() => Ok(start..end),
+        _ => Err(ClientError::Answer {
+            detail: "the extents are longer than the object",
+        }),
+    }
+}
+
+fn same(count: usize, error: &ClientError) -> Vec<Result<Version, Failure>> {
+    (0..count).map(|_| Err(error.clone().into())).collect()
+}
+
+/// What a failed transfer is to the caller.
+pub(crate) fn transfer(agent: &str, error: TransferError) -> ClientError {
+    match error {
+        TransferError::DeadlinePassed => ClientError::DeadlinePassed {
+            during: "while moving the bytes",
+        },
+        error => ClientError::Transfer {
+            agent: agent.to_owned(),
+            source: Arc::new(error),
+        },
+    }
+}

@@ -1,0 +1,122 @@
+//! `apply`: one op into the state. Total: no clock, no randomness, no refusal.
+//!
+//! The leader has judged each op before it proposed it, through an overlay of everything proposed
+//! before, so an op always fits. One that does not is corruption: skipping it would make replicas
+//! differ in silence.
+
+mod mount;
+mod object;
+mod slab;
+mod tenant;
+
+use larder_types::{Extent, Version, layout};
+
+use crate::digest;
+use crate::effects::{Corruption, Effects};
+use crate::op::Op;
+use crate::segment::Releasing;
+use crate::state::State;
+
+/// What did not fit, for people.
+type Fault = String;
+
+/// Applies one op and says what follows from it. On [`Effects::corruption`] the state is not to
+/// be used any more.
+pub fn apply(state: &mut State, op: &Op) -> Effects {
+    let mut effects = Effects::default();
+    let head = state.head_hash();
+    if let Err(detail) = dispatch(state, op, &mut effects) {
+        effects.corruption = Some(Corruption {
+            op: op.name(),
+            detail,
+        });
+    }
+    state.sum.take(head);
+    state.sum.add(state.head_hash());
+    effects
+}
+
+fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {
+    match op {
+        Op::AgentMounted {
+            agent,
+            name,
+            uid,
+            incarnation,
+            segments,
+        } => mount::agent_mounted(state, (*agent, name, *uid, *incarnation), segments, effects),
+        Op::AgentForgotten { agent } => mount::agent_forgotten(state, *agent, effects),
+        Op::SegmentLost {
+            segment,
+            generation,
+        } => mount::segment_lost(state, *segment, *generation, effects),
+        Op::SlabGive { slab, tenant } => slab::give(state, *slab, tenant, effects),
+        Op::SlabReady { slab } => slab::ready(state, *slab, effects),
+        Op::SlabTake { slab } => slab::take(state, *slab, effects),
+        Op::SlabReturned { slab } => slab::returned(state, *slab, effects),
+        Op::TenantSet { tenant, policy } => tenant::set(state, tenant, policy, effects),
+        Op::TenantDelete { tenant } => tenant::delete(state, tenant, effects),
+        Op::TenantPurge {
+            tenant,
+            objects_max,
+        } => tenant::purge(state, tenant, *objects_max, effects),
+        Op::TenantForgotten { tenant } => tenant::forgotten(state, tenant, effects),
+        Op::PutEnd {
+            tenant,
+            key,
+            version,
+            size_bytes,
+            digest,
+            replicas,
+        } => {
+            let object = crate::objects::Object {
+                version: *version,
+                size_bytes: *size_bytes,
+                digest: *digest,
+                replicas: replicas.clone(),
+            };
+            object::put_end(state, tenant, key, object, effects)
+        }
+        Op::Remove {
+            tenant,
+            key,
+            version,
+        } => object::remove(state, tenant, key, *version, effects),
+        Op::Released { extents } => slab::released(state, extents, effects),
+    }
+}
+
+/// Moves an extent that no object has any more to those that wait for their agent.
+fn retire(
+    state: &mut State,
+    extent: &Extent,
+    version: Version,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let slab = state
+        .segments
+        .get_mut(&extent.slab.segment)
+        .and_then(|segment| segment.slab_mut(extent.slab))
+        .ok_or_else(|| format!("{extent:?} lies in no known slab"))?;
+    let releasing = Releasing {
+        length_bytes: extent.length_bytes,
+        version,
+    };
+    if slab
+        .releasing
+        .insert(extent.offset_bytes, releasing)
+        .is_some()
+    {
+        return Err(format!("{extent:?} is being released already"));
+    }
+    let aligned = layout::reserved_bytes(extent.length_bytes)
+        .ok_or_else(|| format!("{extent:?} is too long"))?;
+    state.releasing_bytes = state.releasing_bytes.saturating_add(aligned);
+    state.sum.add(digest::of_releasing(
+        extent.slab,
+        extent.offset_bytes,
+        &releasing,
+    ));
+    effects.erase(*extent, version);
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Applying what concerns tenants: set, delete, purge, forget.
+
+use larder_types::TenantId;
+
+use super::{Fault, object};
+use crate::digest;
+use crate::effects::{Command, Effects};
+use crate::objects::ObjectTable;
+use crate::reply::WaitOn;
+use crate::request::TenantPolicy;
+use crate::state::{State, Tenant};
+
+pub(super) fn set(
+    state: &mut State,
+    tenant_id: &TenantId,
+    policy: &TenantPolicy,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    if let Some(tenant) = state.tenants.get_mut(tenant_id) {
+        if tenant.deleting {
+            return Err(format!("tenant {tenant_id} is being deleted"));
+        }
+        state
+            .sum
+            .take(digest::of_tenant(tenant_id, &tenant.policy, false));
+        tenant.policy = policy.clone();
+    } else {
+        let tenant = Tenant {
+            policy: policy.clone(),
+            deleting: false,
+            used_bytes: 0,
+            objects: ObjectTable::default(),
+            slabs: std::collections::BTreeSet::new(),
+        };
+        state.tenants.insert(tenant_id.clone(), tenant);
+    }
+    state.sum.add(digest::of_tenant(tenant_id, policy, false));
+    effects.wake(WaitOn::Tenant(tenant_id.clone()));
+    Ok(())
+}
+
+pub(super) fn delete(
+    state: &mut State,
+    tenant_id: &TenantId,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let tenant = state
+        .tenants
+        .get_mut(tenant_id)
+        .filter(|tenant| !tenant.deleting)
+        .ok_or_else(|| format!("tenant {tenant_id} is unknown or being deleted"))?;
+    state
+        .sum
+        .take(digest::of_tenant(tenant_id, &tenant.policy, false));
+    tenant.deleting = true;
+    state
+        .sum
+        .add(digest::of_tenant(tenant_id, &tenant.policy, true));
+    for (agent, _) in state
+        .agents
+        .iter()
+        .filter(|(_, agent)| !agent.segments.is_empty())
+    {
+        effects.command(
+            *agent,
+            Command::TenantGone {
+                tenant: tenant_id.clone(),
+            },
+        );
+    }
+    effects.wake(WaitOn::Tenant(tenant_id.clone()));
+    Ok(())
+}
+
+pub(super) fn purge(
+    state: &mut State,
+    tenant_id: &TenantId,
+    objects_max: u32,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    for _ in 0..objects_max {
+        let tenant = state
+            .tenants
+            .get_mut(tenant_id)
+            .filter(|tenant| tenant.deleting)
+            .ok_or_else(|| format!("tenant {tenant_id} is not being deleted"))?;
+        let Some((key, object)) = tenant.objects.remove_first() else {
+            break;
+        };
+        object::forget(state, tenant_id, &key, &object, effects)?;
+    }
+    effects.wake(WaitOn::Tenant(tenant_id.clone()));
+    Ok(())
+}
+
+pub(super) fn forgotten(
+    state: &mut State,
+    tenant_id: &TenantId,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let gone = state
+        .tenants
+        .get(tenant_id)
+        .is_some_and(|t| t.deleting && t.objects.is_empty() && t.slabs.is_empty());
+    if !gone {
+        return Err(format!(
+            "tenant {tenant_id} is not being deleted or still holds something"
+        ));
+    }
+    if let Some(tenant) = state.tenants.remove(tenant_id) {
+        state
+            .sum
+            .take(digest::of_tenant(tenant_id, &tenant.policy, true));
+    }
+    effects.wake(WaitOn::Tenant(tenant_id.clone()));
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! `decide`: one request against the state as the overlay shows it.
+//!
+//! One file per family of requests. A decision may look at anything and refuse; whatever it
+//! brings that the state does not determine stands inside its ops.
+
+mod get;
+mod mount;
+mod put;
+mod relief;
+mod remove;
+mod slab;
+mod tenant;
+
+use larder_types::{Key, PoolTime, Reason, TenantId};
+
+use crate::leader::Leader;
+use crate::op::Op;
+use crate::overlay::TenantOp;
+use crate::reply::{Decision, Refusal, Reply, WaitOn};
+use crate::request::Request;
+use crate::segment::slab_key;
+use crate::state::{State, Tenant};
+
+/// Why a decision ends before it has an answer.
+#[derive(Debug)]
+enum Stop {
+    Refused(Refusal),
+    Wait(WaitOn),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+type Outcome = Result<Decision, Stop>;
+
+fn refuse<T>(reason: Reason, detail: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Refused(Refusal::new(reason, detail)))
+}
+
+/// What a request wants of its tenant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Right {
+    Read,
+    Write,
+    Know,
+}
+
+impl Leader {
+    /// Decides one request. The caller proposes the ops of the decision at once, in the order of
+    /// decisions; `random` serves only to choose between equals.
+    pub fn decide(
+        &mut self,
+        state: &State,
+        request: &Request,
+        now: PoolTime,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Decision {
+        let outcome = self.admit(request).and_then(|()| match request {
+            Request::PutStart { .. } => self.put_start(state, request, now, random),
+            Request::PutEnd {
+                session,
+                tenant,
+                key,
+                version,
+                written,
+            } => self.put_end(state, (*session, tenant, key, *version), written),
+            Request::PutRevoke {
+                session,
+                tenant,
+                key,
+                version,
+            } => self.put_revoke(state, (*session, tenant, key, *version)),
+            Request::Get { tenant, key } => self.get(state, tenant, key),
+            Request::Exists { tenant, key } => self.exists(state, tenant, key),
+            // Nothing grants leases yet, so no lease can protect the object.
+            Request::Remove {
+                tenant,
+                key,
+                if_unleased: _,
+            } => self.remove(state, tenant, key),
+            Request::List {
+                tenant,
+                prefix,
+                after,
+                limit,
+            } => self.list(state, tenant, prefix, after.as_ref(), *limit),
+            Request::Usage { tenant } => self.usage(state, tenant),
+            Request::Mount { .. } => self.mount(state, request, now),
+            Request::Unmount { agent } => self.unmount(state, *agent),
+            Request::Heartbeat { agent, incarnation } => self.heartbeat(*agent, *incarnation, now),
+            Request::AgentGone { agent, incarnation } => {
+                Ok(self.agent_gone(state, *agent, *incarnation, now))
+            }
+            Request::SlabReady { slab } => self.slab_ready(state, *slab),
+            Request::SlabReturned { slab } => self.slab_returned(state, *slab),
+            Request::SlabFailed { slab, detail: _ } => self.slab_failed(state, *slab, now),
+            Request::Released { extents, agent } => self.released(state, extents, *agent, now),
+            Request::TenantSet { tenant, policy } => self.tenant_set(state, tenant, policy),
+            Request::TenantDelete { tenant } => self.tenant_delete(state, tenant),
+            Request::SessionClosed { session } => Ok(self.session_closed(*session)),
+        });
+        match outcome {
+            Ok(decision) => {
+                if let Decision::Reply { ops, .. } | Decision::Wait { ops, .. } = &decision {
+                    self.touch(state, ops);
+                }
+                decision
+            }
+            Err(Stop::Refused(refusal)) => Decision::Refused(refusal),
+            Err(Stop::Wait(on)) => Decision::Wait {
+                ops: Vec::new(),
+                on,
+            },
+        }
+    }
+
+    /// Lets everybody see ops that are decided.
+    pub(crate) fn touch(&mut self, state: &State, ops: &[Op]) {
+        for op in ops {
+            self.overlay.touch(state, op, &mut self.effects);
+            match op {
+                Op::SlabGive { slab, tenant } => {
+                    self.space.comes(slab_key(*slab), slab.agent, tenant);
+                }
+                Op::SlabTake { slab } => {
+                    self.space.goes(slab_key(*slab));
+                    self.soft.empty.remove(&slab_key(*slab));
+                    self.soft.taking.insert(slab_key(*slab));
+                }
+                Op::SlabReturned { slab } => self.space.goes(slab_key(*slab)),
+                Op::SegmentLost { segment, .. } => self.space.loses(*segment),
+                _ => {}
+            }
+        }
+    }
+
+    /// Back-pressure: no op of a client while too many are in flight.
+    fn admit(&self, request: &Request) -> Result<(), Stop> {
+        let brings_ops = matches!(
+            request,
+            Request::PutStart { .. }
+                | Request::PutEnd { .. }
+                | Request::Remove { .. }
+                | Request::TenantSet { .. }
+                | Request::TenantDelete { .. }
+        );
+        let (held, most) = (self.overlay.in_flight, self.settings.max_in_flight_ops);
+        if brings_ops && held >= most {
+            return refuse(
+                Reason::Overloaded,
+                format!("{held} ops are in flight, at most {most}"),
+            );
+        }
+        Ok(())
+    }
+
+    /// The tenant, if it exists and may do that.
+    fn tenant<'a>(
+        &self,
+        state: &'a State,
+        id: &TenantId,
+        right: Right,
+    ) -> Result<&'a Tenant, Stop> {
+        // Reads go on until the deletion is committed; they see what is committed.
+        let op = self.overlay.tenant_op(id);
+        if right == Right::Write && op == Some(TenantOp::Delete) {
+            return Err(Stop::Wait(WaitOn::Tenant(id.clone())));
+        }
+        let Some(tenant) = state.tenant(id).filter(|tenant| !tenant.is_deleting()) else {
+            return refuse(Reason::TenantUnknown, format!("tenant {id}"));
+        };
+        let access = tenant.policy.access;
+        let allowed = match right {
+            Right::Read => access.reads(),
+            Right::Write => access.writes(),
+            Right::Know => true,
+        };
+        if !allowed {
+            return refuse(
+                Reason::AccessDenied,
+                format!("tenant {id} has access {access:?}"),
+            );
+        }
+        Ok(tenant)
+    }
+
+    /// Waits if an op is proposed for the key, or if all that it holds is about to be lost.
+    fn untouched(&self, state: &State, tenant: &TenantId, key: &Key) -> Result<(), Stop> {
+        if self.overlay.is_touched(tenant, key) {
+            return Err(Stop::Wait(WaitOn::Key(tenant.clone(), key.clone())));
+        }
+        let lost = &self.overlay.segments_lost;
+        let Some(object) = state.object(tenant, key).filter(|_| !lost.is_empty()) else {
+            return Ok(());
+        };
+        let replicas = &object.replicas;
+        let vanishes = replicas
+            .iter()
+            .all(|replica| replica.iter().any(|e| lost.contains(&e.slab.segment)));
+        let on = object
+            .replicas
+            .iter()
+            .flatten()
+            .find(|extent| vanishes && lost.contains(&extent.slab.segment))
+            .map(|extent| WaitOn::Agent(extent.slab.agent));
+        on.map_or(Ok(()), |on| Err(Stop::Wait(on)))
+    }
+
+    /// A client's session ended: its pending puts are given up.
+    fn session_closed(&mut self, session: larder_types::SessionId) -> Decision {
+        let own = self
+            .overlay
+            .by_session
+            .get(&session)
+            .cloned()
+            .unwrap_or_default();
+        for version in own {
+            self.discard_unless_ending(version);
+        }
+        self.answer(Reply::Done)
+    }
+
+    /// Gives a pending put up if its end is not proposed yet.
+    pub(crate) fn discard_unless_ending(&mut self, version: larder_types::Version) {
+        let ending = self
+            .overlay
+            .by_version
+            .get(&version)
+            .and_then(|(tenant, key)| self.overlay.pending(tenant, key))
+            .is_none_or(|put| put.ending);
+        if !ending {
+            self.overlay.discard(version, &mut self.effects);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What a put without room may wait for, and the refusal when there is nothing.
+
+use std::collections::BTreeMap;
+
+use larder_types::{AgentId, Reason, SlabRef, TenantId, layout};
+
+use super::{Outcome, Stop, refuse};
+use crate::leader::Leader;
+use crate::op::Op;
+use crate::place::{Candidate, Need};
+use crate::reply::{Decision, WaitOn};
+use crate::segment::{Segment, SlabKey, SlabPhase};
+use crate::state::State;
+
+impl Leader {
+    /// The op that gives a free slab to a tenant under a fresh registration.
+    pub(crate) fn give(
+        &mut self,
+        state: &State,
+        (segment, index): SlabKey,
+        tenant: &TenantId,
+    ) -> Option<Op> {
+        let agent = state.segment(segment)?.agent;
+        let registration = larder_types::Registration(self.overlay.next.registration);
+        self.overlay.next.registration = registration.0.checked_add(1)?;
+        let slab = SlabRef {
+            agent,
+            segment,
+            index,
+            registration,
+        };
+        Some(Op::SlabGive {
+            slab,
+            tenant: tenant.clone(),
+        })
+    }
+
+    /// No agent that is left has room. Waits for something that certainly comes and may help: a
+    /// slab on its way back, an empty slab of another tenant, extents that are being released.
+    /// Each has an agent that answers now; if that falls silent, its waiters are woken.
+    pub(super) fn relieve(
+        &mut self,
+        state: &State,
+        tenant: &TenantId,
+        need: Need,
+        ranked: &[Candidate],
+    ) -> Outcome {
+        let without = || ranked.iter().filter(|candidate| candidate.room.is_none());
+        let agents: Vec<AgentId> = without().map(|candidate| candidate.agent).collect();
+        if let Some(on) = self.taking(state, need, &agents) {
+            return Err(Stop::Wait(on));
+        }
+        if let Some(slab) = self.takeable(state, tenant, need, &agents) {
+            let on = WaitOn::Slab(slab.segment, slab.index);
+            return Ok(Decision::Wait {
+                ops: vec![Op::SlabTake { slab }],
+                on,
+            });
+        }
+        if self.releasing_helps(state, tenant, need, &agents) {
+            return Err(Stop::Wait(WaitOn::Space));
+        }
+        let own: u64 = without()
+            .map(|candidate| candidate.own_bytes)
+            .max()
+            .unwrap_or(0);
+        let hole: u64 = without()
+            .map(|candidate| candidate.hole_bytes)
+            .max()
+            .unwrap_or(0);
+        let reason = if own >= need.bytes {
+            Reason::Fragmented
+        } else {
+            Reason::NoSpace
+        };
+        let (asked, count) = (need.bytes, agents.len());
+        let mut detail = format!(
+            "asked {asked}, {count} agents have no room: at most {own} bytes free in slabs of \
+             tenant {tenant}, longest hole {hole}, no free slab"
+        );
+        let failed = &self.soft.failed;
+        let failing = self
+            .fitting(state, need, &agents)
+            .filter(|s| failed.contains_key(&s.id));
+        match failing.count() {
+            0 => {}
+            n => detail += &format!("; {n} segments failed to give a slab, see their agents' logs"),
+        }
+        refuse(reason, detail)
+    }
+
+    /// The segments of these agents whose slabs are large enough and not being lost.
+    fn fitting<'a>(
+        &'a self,
+        state: &'a State,
+        need: Need,
+        agents: &'a [AgentId],
+    ) -> impl Iterator<Item = &'a Segment> {
+        agents
+            .iter()
+            .filter_map(|id| state.agent(*id))
+            .flat_map(|agent| self.segments_of(state, agent))
+            .filter(move |segment| segment.slab_bytes >= need.bytes)
+    }
+
+    /// A slab that is on its way back.
+    fn taking(&self, state: &State, need: Need, agents: &[AgentId]) -> Option<WaitOn> {
+        self.fitting(state, need, agents).find_map(|segment| {
+            let slabs = (segment.id, 0)..=(segment.id, u16::MAX);
+            let (segment, index) = self.soft.taking.range(slabs).next()?;
+            Some(WaitOn::Slab(*segment, *index))
+        })
+    }
+
+    /// An empty slab that another tenant has used and can do without.
+    fn takeable(
+        &self,
+        state: &State,
+        tenant: &TenantId,
+        need: Need,
+        agents: &[AgentId],
+    ) -> Option<SlabRef> {
+        self.fitting(state, need, agents).find_map(|segment| {
+            let slabs = (segment.id, 0)..=(segment.id, u16::MAX);
+            self.soft
+                .empty
+                .range(slabs)
+                .filter(|(slab, empty)| empty.used && !self.overlay.slabs.contains_key(slab))
+                .filter_map(|((segment, index), _)| state.slab_at(*segment, *index))
+                .find(|(_, slab)| slab.tenant != *tenant)
+                .map(|(name, _)| name)
+        })
+    }
+
+    /// Whether what is being released on these agents may make a hole in a slab of the tenant, or
+    /// empty a slab of another one.
+    fn releasing_helps(
+        &self,
+        state: &State,
+        tenant: &TenantId,
+        need: Need,
+        agents: &[AgentId],
+    ) -> bool {
+        if state.releasing_bytes() == 0 && self.overlay.discarded.is_empty() {
+            return false;
+        }
+        let discarded: BTreeMap<SlabKey, u64> = self.overlay.discarded_bytes();
+        self.fitting(state, need, agents).any(|segment| {
+            segment.slabs.iter().any(|(index, slab)| {
+                let key = (segment.id, *index);
+                let given_up = discarded.get(&key).copied().unwrap_or(0);
+                if slab.releasing.is_empty() && given_up == 0 {
+                    return false;
+                }
+                let Some(alloc) = self.overlay.alloc(state, key) else {
+                    return false;
+                };
+                let aligned = |bytes| layout::reserved_bytes(bytes).unwrap_or(0);
+                let erased: u64 = slab
+                    .releasing
+                    .values()
+                    .map(|r| aligned(r.length_bytes))
+                    .sum();
+                let coming = erased.saturating_add(given_up);
+                let then_free = alloc.free_bytes().saturating_add(coming);
+                let wanted = if slab.tenant == *tenant {
+                    need.bytes
+                } else {
+                    alloc.size_bytes()
+                };
+                slab.phase == SlabPhase::Ready && coming > 0 && then_free >= wanted
+            })
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! Effects: what an applied op or a soft event asks of the world.
+
+use larder_types::{AgentId, Extent, SlabRef, TenantId, Version};
+
+use crate::reply::WaitOn;
+
+/// What an agent has to do. Agents do each command as often as they hear it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Make a slab for a tenant, then say [`crate::Request::SlabReady`].
+    SlabGive {
+        /// Which slab.
+        slab: SlabRef,
+        /// Whose it is.
+        tenant: TenantId,
+        /// Its size, in bytes.
+        slab_bytes: u64,
+    },
+    /// Take an empty slab back, then say [`crate::Request::SlabReturned`].
+    SlabTake {
+        /// Which slab.
+        slab: SlabRef,
+    },
+    /// Erase a record, then say [`crate::Request::Released`] when nothing holds the extent. An
+    /// agent that holds another version there, or none, says so at once and erases nothing.
+    Erase {
+        /// Which extent.
+        extent: Extent,
+        /// Of which version.
+        version: Version,
+    },
+    /// Close the sessions of a tenant that is being deleted.
+    TenantGone {
+        /// Which tenant.
+        tenant: TenantId,
+    },
+}
+
+/// An op that does not fit the state. The log or this replica's memory is broken: the caller
+/// stops the replica and never uses the state again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("op {op} does not fit the state: {detail}; stop this replica and restore it from another")]
+pub struct Corruption {
+    /// The name of the op.
+    pub op: &'static str,
+    /// What did not fit.
+    pub detail: String,
+}
+
+/// What follows from an op or an event. Standbys drop all of it but `corruption`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// To be sent. What does not reach its agent is in [`crate::Leader::outstanding`] later.
+    pub commands: Vec<(AgentId, Command)>,
+    /// Parked requests that wait on one of these are to be decided again.
+    pub wakes: Vec<WaitOn>,
+    /// The caller stops on it.
+    pub corruption: Option<Corruption>,
+    /// Objects whose last replica was lost.
+    pub objects_lost: u64,
+    /// Replicas that were lost, those of lost objects included.
+    pub replicas_lost: u64,
+}
+
+impl Effects {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds `other` behind these.
+    pub fn append(&mut self, mut other: Self) {
+        self.commands.append(&mut other.commands);
+        self.wakes.append(&mut other.wakes);
+        self.corruption = self.corruption.take().or(other.corruption);
+        self.objects_lost += other.objects_lost;
+        self.replicas_lost += other.replicas_lost;
+    }
+
+    pub(crate) fn command(&mut self, agent: AgentId, command: Command) {
+        self.commands.push((agent, command));
+    }
+
+    pub(crate) fn erase(&mut self, extent: Extent, version: Version) {
+        self.command(extent.slab.agent, Command::Erase { extent, version });
+    }
+
+    pub(crate) fn wake(&mut self, on: WaitOn) {
+        // Batches free many extents in a row: one wake of `Space` serves them all.
+        if self.wakes.last() != Some(&on) {
+            self.wakes.push(on);
+        }
+    }
+}

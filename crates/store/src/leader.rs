@@ -1,0 +1,352 @@
+//! The leader: what is lost at a fail-over, and the calls of the shell.
+//!
+//! The shell owns one `State` and, while it leads, one `Leader`. It decides requests in turn,
+//! proposes the ops of each decision in the order in which they were decided, and feeds every
+//! committed op back through [`Leader::committed`]. A `Leader` whose ops could not be proposed is
+//! dropped.
+
+use std::collections::VecDeque;
+
+use larder_types::{AgentId, Epoch, Extent, PoolTime, TenantId, Version};
+
+use crate::effects::{Command, Corruption, Effects};
+use crate::op::Op;
+use crate::overlay::Overlay;
+use crate::reply::{Decision, Reply, WaitOn};
+use crate::segment::{SlabKey, SlabPhase, slab_key};
+use crate::settings::Settings;
+use crate::soft::{Contact, Empty, Health, Soft};
+use crate::space::Space;
+use crate::state::State;
+
+/// What the leader keeps beside the state.
+#[derive(Debug)]
+pub struct Leader {
+    pub(crate) epoch: Epoch,
+    pub(crate) settings: Settings,
+    pub(crate) overlay: Overlay,
+    pub(crate) soft: Soft,
+    /// An index over state and overlay.
+    pub(crate) space: Space,
+    /// Commands and wakes that came without an op.
+    pub(crate) effects: Effects,
+    pub(crate) committed_index: u64,
+    next_counter: u64,
+    /// Log index and number of ops of what is proposed and not committed; at most `in_flight`.
+    proposed: VecDeque<(u64, usize)>,
+}
+
+impl Leader {
+    /// A leader of `epoch` over a state in which every op of former leaders is applied. It places
+    /// nothing on an agent before that has mounted at it and acknowledged its epoch.
+    #[must_use]
+    pub fn new(state: &State, epoch: Epoch, settings: Settings, now: PoolTime) -> Self {
+        Self {
+            epoch,
+            settings,
+            overlay: Overlay::new(state),
+            soft: Soft::new(state, now),
+            space: Space::new(state),
+            effects: Effects::default(),
+            committed_index: 0,
+            next_counter: 1,
+            proposed: VecDeque::new(),
+        }
+    }
+
+    /// Says under which log index the ops of the last decisions or ticks stand. To be called for
+    /// every log entry, in the order of indexes, before any of its ops is committed.
+    pub fn proposed(&mut self, index: u64, ops: &[Op]) {
+        if !ops.is_empty() {
+            self.proposed.push_back((index, ops.len()));
+        }
+    }
+
+    /// Applies a committed op and lets go of what it touched. The only way in which a leader
+    /// applies. Ops come in the order in which they were proposed; another order is reported as
+    /// corruption, as the overlay would not fit it.
+    pub fn committed(&mut self, state: &mut State, index: u64, op: &Op, now: PoolTime) -> Effects {
+        let in_order = self.in_order(index);
+        let lost_agent = match op {
+            Op::SegmentLost { segment, .. } => state.segment(*segment).map(|lost| lost.agent),
+            _ => None,
+        };
+        let mut effects = crate::apply(state, op);
+        self.overlay.settle(op, lost_agent);
+        let settled = self.settle_soft(state, op, lost_agent, now);
+        let fault = match (in_order, settled) {
+            (false, _) => Some(format!("committed at {index}, where it was not proposed")),
+            (true, Err(detail)) => Some(detail),
+            (true, Ok(())) => None,
+        };
+        if let Some(detail) = fault.filter(|_| effects.corruption.is_none()) {
+            effects.corruption = Some(Corruption {
+                op: op.name(),
+                detail,
+            });
+        }
+        self.committed_index = self.committed_index.max(index);
+        effects.append(self.take_effects());
+        effects
+    }
+
+    fn in_order(&mut self, index: u64) -> bool {
+        let front = self
+            .proposed
+            .front_mut()
+            .filter(|(front, _)| *front == index);
+        let Some((_, ops)) = front else { return false };
+        *ops -= 1;
+        if *ops == 0 {
+            self.proposed.pop_front();
+        }
+        true
+    }
+
+    /// What the soft state learns from a committed op.
+    fn settle_soft(
+        &mut self,
+        state: &State,
+        op: &Op,
+        lost_agent: Option<AgentId>,
+        now: PoolTime,
+    ) -> Result<(), String> {
+        match op {
+            Op::AgentMounted {
+                agent, incarnation, ..
+            } => {
+                // New segments: no write of a former epoch names one of their slabs.
+                self.soft
+                    .contacts
+                    .insert(*agent, Contact::mounted(*incarnation, true, now));
+            }
+            Op::SegmentLost { segment, .. } => {
+                let stays = |slab: &SlabKey| slab.0 != *segment;
+                self.soft.empty.retain(|slab, _| stays(slab));
+                self.soft.taking.retain(stays);
+                self.soft.failed.remove(segment);
+                if let Some(agent) = lost_agent
+                    && state
+                        .agent(agent)
+                        .is_none_or(|agent| agent.segments.is_empty())
+                {
+                    self.soft.contacts.remove(&agent);
+                }
+            }
+            Op::SlabReady { slab } => {
+                let fresh = Empty {
+                    since: now,
+                    used: false,
+                };
+                self.soft.empty.insert(slab_key(*slab), fresh);
+                self.holes_changed(state, slab_key(*slab));
+            }
+            Op::SlabReturned { slab } => drop(self.soft.taking.remove(&slab_key(*slab))),
+            Op::Released { extents } => {
+                for (extent, _) in extents {
+                    self.freed(state, extent, now)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An extent came back: frees it in the overlay and notes when its slab has become empty.
+    pub(crate) fn freed(
+        &mut self,
+        state: &State,
+        extent: &Extent,
+        now: PoolTime,
+    ) -> Result<(), String> {
+        self.overlay
+            .free(extent)
+            .map_err(|error| format!("{extent:?} in the overlay: {error}"))?;
+        let slab = slab_key(extent.slab);
+        self.holes_changed(state, slab);
+        let alloc = self.overlay.alloc(state, slab);
+        if alloc.is_some_and(|alloc| alloc.is_empty()) {
+            self.soft.empty.insert(
+                slab,
+                Empty {
+                    since: now,
+                    used: true,
+                },
+            );
+        }
+        Ok(())
+    }
+
+    /// The holes of a ready slab are others than before: puts find it by them.
+    pub(crate) fn holes_changed(&mut self, state: &State, slab: SlabKey) {
+        let lost = self.overlay.segments_lost.contains(&slab.0);
+        if lost || self.overlay.slabs.contains_key(&slab) {
+            return;
+        }
+        let found = state.slab_at(slab.0, slab.1);
+        let Some((name, found)) = found.filter(|(_, s)| s.phase == SlabPhase::Ready) else {
+            return;
+        };
+        if let Some(alloc) = self.overlay.alloc(state, slab) {
+            self.space.changes(slab, name.agent, &found.tenant, alloc);
+        }
+    }
+
+    /// Commands and wakes since the last call that came without an op: from discarded puts and
+    /// from agents that fell silent or came back. To be taken after each `decide` and `tick`.
+    pub fn take_effects(&mut self) -> Effects {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Everything that an agent which connects has to do.
+    #[must_use]
+    pub fn outstanding(&self, state: &State, agent: AgentId) -> Vec<Command> {
+        let mut commands: Vec<Command> = state
+            .tenants()
+            .filter(|(_, tenant)| tenant.is_deleting())
+            .map(|(id, _)| Command::TenantGone { tenant: id.clone() })
+            .collect();
+        for segment in state.segments().filter(|segment| segment.agent == agent) {
+            let slab_bytes = segment.slab_bytes;
+            for (index, found) in &segment.slabs {
+                let slab = segment.slab_ref(*index, found.registration);
+                match found.phase {
+                    SlabPhase::Giving => {
+                        let tenant: TenantId = found.tenant.clone();
+                        commands.push(Command::SlabGive {
+                            slab,
+                            tenant,
+                            slab_bytes,
+                        });
+                    }
+                    SlabPhase::Taking => commands.push(Command::SlabTake { slab }),
+                    SlabPhase::Ready => {}
+                }
+                commands.extend(found.releasing.iter().map(|(offset_bytes, releasing)| {
+                    let (offset_bytes, length_bytes) = (*offset_bytes, releasing.length_bytes);
+                    let extent = Extent {
+                        slab,
+                        offset_bytes,
+                        length_bytes,
+                    };
+                    Command::Erase {
+                        extent,
+                        version: releasing.version,
+                    }
+                }));
+            }
+        }
+        for (version, discarded) in &self.overlay.discarded {
+            let own = discarded
+                .extents
+                .iter()
+                .filter(|extent| extent.slab.agent == agent);
+            commands.extend(own.map(|extent| Command::Erase {
+                extent: *extent,
+                version: *version,
+            }));
+        }
+        commands
+    }
+
+    /// The epoch of this leader.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// How an agent answers.
+    #[must_use]
+    pub fn health(&self, agent: AgentId) -> Health {
+        self.soft.health(agent)
+    }
+
+    /// Puts that are started and neither ended nor discarded.
+    #[must_use]
+    pub fn pending_puts(&self) -> usize {
+        self.overlay.by_version.len()
+    }
+
+    /// Discarded or revoked puts whose extents are not all released.
+    #[must_use]
+    pub fn discarded_puts(&self) -> usize {
+        self.overlay.discarded.len()
+    }
+
+    /// Extents of discarded or revoked puts that are not released, in aligned bytes.
+    #[must_use]
+    pub fn discarded_bytes(&self) -> u64 {
+        self.overlay.discarded_bytes().values().sum()
+    }
+
+    /// What pending puts are charged, in bytes.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        self.overlay
+            .tenants
+            .values()
+            .fold(0, |sum, t| sum.saturating_add(t.reserved.bytes))
+    }
+
+    /// What pending puts of one tenant are charged: bytes and objects.
+    #[must_use]
+    pub fn reserved_of(&self, tenant: &TenantId) -> (u64, u64) {
+        let reserved = self.overlay.reserved(tenant);
+        (reserved.bytes, reserved.objects)
+    }
+
+    /// Ops that are decided and not yet committed.
+    #[must_use]
+    pub const fn in_flight_ops(&self) -> usize {
+        self.overlay.in_flight
+    }
+
+    /// The next version of this epoch; `None` when all of them are given.
+    pub(crate) fn next_version(&mut self) -> Option<Version> {
+        let counter = self.next_counter;
+        self.next_counter = counter.checked_add(1)?;
+        Some(Version {
+            epoch: self.epoch,
+            counter,
+        })
+    }
+
+    /// Nothing new goes to this agent for now: whoever waits for its slabs looks elsewhere.
+    pub(crate) fn wake_waiters_of(&mut self, state: &State, agent: AgentId) {
+        for segment in state.segments().filter(|segment| segment.agent == agent) {
+            let coming = segment
+                .slabs
+                .iter()
+                .filter(|(_, slab)| slab.phase != SlabPhase::Ready);
+            for (index, _) in coming {
+                self.effects.wake(WaitOn::Slab(segment.id, *index));
+            }
+            let proposed = self
+                .overlay
+                .slabs
+                .range((segment.id, 0)..=(segment.id, u16::MAX));
+            for ((id, index), _) in proposed {
+                self.effects.wake(WaitOn::Slab(*id, *index));
+            }
+        }
+        self.effects.wake(WaitOn::Space);
+    }
+
+    /// An answer that follows from what is committed.
+    pub(crate) fn answer(&self, reply: Reply) -> Decision {
+        Decision::Reply {
+            ops: Vec::new(),
+            reply,
+            saw_index: self.committed_index,
+        }
+    }
+
+    /// An answer that leaves when its ops are committed.
+    pub(crate) fn answer_with(&self, ops: Vec<Op>, reply: Reply) -> Decision {
+        Decision::Reply {
+            ops,
+            reply,
+            saw_index: self.committed_index,
+        }
+    }
+}

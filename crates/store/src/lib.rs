@@ -1,0 +1,48 @@
+//! The master's state machine: pure, synchronous and deterministic.
+//!
+//! * [`State`] is all that is in the log. [`apply`] is the only thing that changes it: the leader,
+//!   standbys, a restart and the inspector call the same function.
+//! * [`Leader`] is what is lost at a fail-over: reservations, proposed ops, heartbeats.
+//!   [`Leader::decide`] looks at the state through it, may refuse, and returns ops to propose.
+//! * [`check`] finds what must not be.
+//!
+//! No clock, file, environment, network, thread or random number is read here: time, events and
+//! randomness are arguments.
+
+mod alloc;
+mod apply;
+mod check;
+mod decide;
+mod digest;
+mod effects;
+mod leader;
+mod objects;
+mod op;
+mod overlay;
+mod place;
+mod quota;
+mod reply;
+mod request;
+mod segment;
+mod settings;
+mod soft;
+mod space;
+mod state;
+mod tick;
+
+pub use alloc::{AllocError, Allocator};
+pub use apply::apply;
+pub use check::{Finding, check};
+pub use effects::{Command, Corruption, Effects};
+pub use leader::Leader;
+pub use objects::{Object, ObjectTable};
+pub use op::{MountedSegment, Op};
+pub use reply::{Decision, Refusal, Reply, Usage, WaitOn};
+pub use request::{
+    MAX_LISTED, MAX_RELEASED, MAX_REPLICAS, MAX_SEGMENTS, Request, SegmentOffer, TenantPolicy,
+    Written,
+};
+pub use segment::{Releasing, Segment, Slab, SlabPhase};
+pub use settings::Settings;
+pub use soft::Health;
+pub use state::{Agent, State, Tenant};

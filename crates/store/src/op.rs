@@ -1,0 +1,153 @@
+//! Ops: every durable change of the state.
+
+use larder_types::{
+    AgentId, AgentName, AgentUid, Digest, Extent, Incarnation, Key, SegmentGeneration, SegmentId,
+    SlabRef, TenantId, Version,
+};
+
+use crate::request::TenantPolicy;
+
+/// A segment with the number that the leader gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MountedSegment {
+    /// Its number.
+    pub id: SegmentId,
+    /// Which segment of the agent it is.
+    pub ordinal: u16,
+    /// The life of its bytes.
+    pub generation: SegmentGeneration,
+    /// How many slabs it has.
+    pub slabs: u32,
+    /// The size of each slab, in bytes.
+    pub slab_bytes: u64,
+    /// The NUMA node that it lies on.
+    pub numa: u16,
+}
+
+/// A durable change. Everything that is not determined by the state stands inside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// An agent with none of its former segments left offers new ones.
+    AgentMounted {
+        /// The number that its name has or gets.
+        agent: AgentId,
+        /// Its name.
+        name: AgentName,
+        /// What tells two agents of one name apart.
+        uid: AgentUid,
+        /// The life of its process.
+        incarnation: Incarnation,
+        /// What it offers.
+        segments: Vec<MountedSegment>,
+    },
+    /// The number of an agent without segments is given up.
+    AgentForgotten {
+        /// Which agent.
+        agent: AgentId,
+    },
+    /// The bytes of a segment are gone, and every replica with an extent on it.
+    SegmentLost {
+        /// Which segment.
+        segment: SegmentId,
+        /// Which life of it.
+        generation: SegmentGeneration,
+    },
+    /// A free slab goes to a tenant; its agent is told to make it.
+    SlabGive {
+        /// The slab with its new registration.
+        slab: SlabRef,
+        /// Whose it is.
+        tenant: TenantId,
+    },
+    /// The agent has made the slab.
+    SlabReady {
+        /// Which slab.
+        slab: SlabRef,
+    },
+    /// An empty slab leaves its tenant; its agent is told to take it back.
+    SlabTake {
+        /// Which slab.
+        slab: SlabRef,
+    },
+    /// The slab is free: taken back, or never made.
+    SlabReturned {
+        /// Which slab.
+        slab: SlabRef,
+    },
+    /// A tenant is made or gets another policy.
+    TenantSet {
+        /// The tenant.
+        tenant: TenantId,
+        /// What it may do from now on.
+        policy: TenantPolicy,
+    },
+    /// A tenant is to go: nobody reaches its objects any more.
+    TenantDelete {
+        /// The tenant.
+        tenant: TenantId,
+    },
+    /// The first objects of a tenant that is to go are removed.
+    TenantPurge {
+        /// The tenant.
+        tenant: TenantId,
+        /// How many at most.
+        objects_max: u32,
+    },
+    /// A tenant that is to go has nothing left.
+    TenantForgotten {
+        /// The tenant.
+        tenant: TenantId,
+    },
+    /// A put is complete: the object becomes visible.
+    PutEnd {
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// The version of the put.
+        version: Version,
+        /// The size of the object, in bytes.
+        size_bytes: u64,
+        /// The digest of the object.
+        digest: Digest,
+        /// One list of extents per replica.
+        replicas: Vec<Vec<Extent>>,
+    },
+    /// An object is taken away; its agents are told to erase it.
+    Remove {
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// The version that the key holds.
+        version: Version,
+    },
+    /// Erased extents go back to the allocator.
+    Released {
+        /// Which extents of which versions.
+        extents: Vec<(Extent, Version)>,
+    },
+}
+
+impl Op {
+    /// The name, as it stands in messages and metric labels.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::AgentMounted { .. } => "AgentMounted",
+            Self::AgentForgotten { .. } => "AgentForgotten",
+            Self::SegmentLost { .. } => "SegmentLost",
+            Self::SlabGive { .. } => "SlabGive",
+            Self::SlabReady { .. } => "SlabReady",
+            Self::SlabTake { .. } => "SlabTake",
+            Self::SlabReturned { .. } => "SlabReturned",
+            Self::TenantSet { .. } => "TenantSet",
+            Self::TenantDelete { .. } => "TenantDelete",
+            Self::TenantPurge { .. } => "TenantPurge",
+            Self::TenantForgotten { .. } => "TenantForgotten",
+            Self::PutEnd { .. } => "PutEnd",
+            Self::Remove { .. } => "Remove",
+            Self::Released { .. } => "Released",
+        }
+    }
+}

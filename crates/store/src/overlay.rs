@@ -1,0 +1,303 @@
+//! The overlay: what proposed ops and reservations touch, between deciding and committing.
+//!
+//! The leader judges the state through it. It is dropped as a whole with the leadership: what was
+//! reserved is then fenced by the epoch that agents acknowledge, and what was proposed is either
+//! in the log of the next leader or never happened.
+//!
+//! Bounds: `max_pending_puts` puts, `max_in_flight_ops` ops of clients, and of everything else at
+//! most one entry per slab, segment, agent or extent.
+
+mod touch;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_types::{
+    AgentId, AgentName, Extent, Key, PoolTime, SegmentId, SessionId, TenantId, Version,
+};
+
+use crate::alloc::{AllocError, Allocator};
+use crate::effects::Effects;
+use crate::quota::{Charge, charge_of};
+use crate::reply::WaitOn;
+use crate::segment::{SlabKey, free_extent, reserve_extent, slab_key};
+use crate::state::{Counters, State};
+
+/// A put that is started and neither ended nor discarded.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) session: SessionId,
+    pub(crate) version: Version,
+    pub(crate) size_bytes: u64,
+    pub(crate) replicas: Vec<Vec<Extent>>,
+    pub(crate) since: PoolTime,
+    /// Its end is proposed: nothing can take it back.
+    pub(crate) ending: bool,
+}
+
+/// A put that was given up and is not yet erased everywhere.
+#[derive(Clone, Debug)]
+pub(crate) struct Discarded {
+    pub(crate) tenant: TenantId,
+    pub(crate) extents: Vec<Extent>,
+}
+
+/// Which op is proposed for a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TenantOp {
+    Set,
+    Delete,
+    Purge,
+    Forget,
+}
+
+/// Which op is proposed for a slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlabOp {
+    Give,
+    Ready,
+    Take,
+    Return,
+}
+
+/// What is on top of one tenant. Dropped when nothing is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TenantOverlay {
+    pub(crate) puts: BTreeMap<Key, Pending>,
+    /// Keys with a proposed op.
+    pub(crate) touched: BTreeSet<Key>,
+    pub(crate) reserved: Charge,
+    pub(crate) op: Option<TenantOp>,
+}
+
+impl TenantOverlay {
+    fn is_unused(&self) -> bool {
+        self.puts.is_empty() && self.touched.is_empty() && self.op.is_none()
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Overlay {
+    /// Numbers that proposed ops bring are given.
+    pub(crate) next: Counters,
+    pub(crate) tenants: BTreeMap<TenantId, TenantOverlay>,
+    /// Pending puts from the oldest on: versions count up with time.
+    pub(crate) by_version: BTreeMap<Version, (TenantId, Key)>,
+    pub(crate) by_session: BTreeMap<SessionId, BTreeSet<Version>>,
+    pub(crate) discarded: BTreeMap<Version, Discarded>,
+    /// Allocators with reservations on top of the committed ones; copied at the first touch and
+    /// kept until the slab leaves its tenant.
+    pub(crate) allocs: BTreeMap<SlabKey, Allocator>,
+    pub(crate) slabs: BTreeMap<SlabKey, SlabOp>,
+    pub(crate) segments_lost: BTreeSet<SegmentId>,
+    /// How many ops are proposed for an agent.
+    pub(crate) agents: BTreeMap<AgentId, u32>,
+    /// Names whose first mount is proposed.
+    pub(crate) names: BTreeMap<AgentName, AgentId>,
+    /// Extents whose release is proposed.
+    pub(crate) released: BTreeSet<(SlabKey, u64)>,
+    /// Decided and not yet committed.
+    pub(crate) in_flight: usize,
+}
+
+impl Overlay {
+    pub(crate) fn new(state: &State) -> Self {
+        Self {
+            next: state.next,
+            tenants: BTreeMap::new(),
+            by_version: BTreeMap::new(),
+            by_session: BTreeMap::new(),
+            discarded: BTreeMap::new(),
+            allocs: BTreeMap::new(),
+            slabs: BTreeMap::new(),
+            segments_lost: BTreeSet::new(),
+            agents: BTreeMap::new(),
+            names: BTreeMap::new(),
+            released: BTreeSet::new(),
+            in_flight: 0,
+        }
+    }
+
+    pub(crate) fn pending(&self, tenant: &TenantId, key: &Key) -> Option<&Pending> {
+        self.tenants.get(tenant)?.puts.get(key)
+    }
+
+    pub(crate) fn is_touched(&self, tenant: &TenantId, key: &Key) -> bool {
+        self.tenants
+            .get(tenant)
+            .is_some_and(|tenant| tenant.touched.contains(key))
+    }
+
+    pub(crate) fn tenant_op(&self, tenant: &TenantId) -> Option<TenantOp> {
+        self.tenants.get(tenant)?.op
+    }
+
+    pub(crate) fn reserved(&self, tenant: &TenantId) -> Charge {
+        self.tenants
+            .get(tenant)
+            .map_or_else(Charge::default, |tenant| tenant.reserved)
+    }
+
+    /// The allocator of a slab with all reservations. `None` if the slab belongs to nobody.
+    pub(crate) fn alloc<'a>(&'a self, state: &'a State, slab: SlabKey) -> Option<&'a Allocator> {
+        self.allocs
+            .get(&slab)
+            .or_else(|| state.slab_at(slab.0, slab.1).map(|(_, slab)| &slab.alloc))
+    }
+
+    /// Reserves all extents of a new put, or none of them.
+    pub(crate) fn start(
+        &mut self,
+        state: &State,
+        tenant: &TenantId,
+        key: &Key,
+        put: Pending,
+    ) -> Result<(), AllocError> {
+        let mut done: Vec<&Extent> = Vec::new();
+        for extent in put.replicas.iter().flatten() {
+            if let Err(error) = self.reserve(state, extent) {
+                for extent in done {
+                    self.free(extent)?;
+                }
+                return Err(error);
+            }
+            done.push(extent);
+        }
+        self.by_version
+            .insert(put.version, (tenant.clone(), key.clone()));
+        self.by_session
+            .entry(put.session)
+            .or_default()
+            .insert(put.version);
+        let entry = self.tenants.entry(tenant.clone()).or_default();
+        let bytes = charge_of(&put.replicas).unwrap_or(u64::MAX);
+        entry.reserved.bytes = entry.reserved.bytes.saturating_add(bytes);
+        entry.reserved.objects += 1;
+        entry.puts.insert(key.clone(), put);
+        Ok(())
+    }
+
+    fn reserve(&mut self, state: &State, extent: &Extent) -> Result<(), AllocError> {
+        let slab = slab_key(extent.slab);
+        let (offset_bytes, length_bytes) = (extent.offset_bytes, extent.length_bytes);
+        let unknown = AllocError::Outside {
+            offset_bytes,
+            length_bytes,
+        };
+        let committed = &state.slab(extent.slab).ok_or(unknown)?.alloc;
+        reserve_extent(
+            self.allocs.entry(slab).or_insert_with(|| committed.clone()),
+            extent,
+        )
+    }
+
+    /// Frees an extent in the copy of its slab's allocator, if there is one.
+    pub(crate) fn free(&mut self, extent: &Extent) -> Result<(), AllocError> {
+        self.allocs
+            .get_mut(&slab_key(extent.slab))
+            .map_or(Ok(()), |alloc| {
+                free_extent(alloc, extent.offset_bytes, extent.length_bytes)
+            })
+    }
+
+    /// Takes a put out of the books. Its extents stay reserved.
+    pub(crate) fn close(&mut self, version: Version) -> Option<(TenantId, Pending)> {
+        let (tenant, key) = self.by_version.remove(&version)?;
+        let entry = self.tenants.get_mut(&tenant)?;
+        let put = entry.puts.remove(&key)?;
+        let bytes = charge_of(&put.replicas).unwrap_or(u64::MAX);
+        entry.reserved.bytes = entry.reserved.bytes.saturating_sub(bytes);
+        entry.reserved.objects = entry.reserved.objects.saturating_sub(1);
+        if let Some(versions) = self.by_session.get_mut(&put.session) {
+            versions.remove(&version);
+            if versions.is_empty() {
+                self.by_session.remove(&put.session);
+            }
+        }
+        self.prune(&tenant);
+        Some((tenant, put))
+    }
+
+    /// Gives a pending put up: its charge falls at once, its agents are told to erase it, and its
+    /// extents come back when they say so. Whether there is anything to erase.
+    pub(crate) fn discard(&mut self, version: Version, effects: &mut Effects) -> bool {
+        let Some((tenant, put)) = self.close(version) else {
+            return false;
+        };
+        let extents: Vec<Extent> = put
+            .replicas
+            .into_iter()
+            .flatten()
+            .filter(|extent| !self.segments_lost.contains(&extent.slab.segment))
+            .collect();
+        extents
+            .iter()
+            .for_each(|extent| effects.erase(*extent, version));
+        if extents.is_empty() {
+            effects.wake(WaitOn::Erased(version));
+            return false;
+        }
+        self.discarded
+            .insert(version, Discarded { tenant, extents });
+        true
+    }
+
+    /// Notes that an agent erased an extent of a discarded put; whether it was one.
+    pub(crate) fn release_discarded(
+        &mut self,
+        extent: &Extent,
+        version: Version,
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(discarded) = self.discarded.get_mut(&version) else {
+            return false;
+        };
+        let Some(at) = discarded.extents.iter().position(|held| held == extent) else {
+            return false;
+        };
+        discarded.extents.swap_remove(at);
+        if discarded.extents.is_empty() {
+            self.discarded.remove(&version);
+            effects.wake(WaitOn::Erased(version));
+        }
+        effects.wake(WaitOn::Space);
+        true
+    }
+
+    /// Versions of pending puts that `wanted` picks and that can still be taken back.
+    pub(crate) fn pending_versions(
+        &self,
+        wanted: impl Fn(&TenantId, &Pending) -> bool,
+    ) -> Vec<Version> {
+        self.tenants
+            .iter()
+            .flat_map(|(id, tenant)| tenant.puts.values().map(move |put| (id, put)))
+            .filter(|(id, put)| !put.ending && wanted(id, put))
+            .map(|(_, put)| put.version)
+            .collect()
+    }
+
+    /// Bytes of discarded puts that wait for their agent, by slab.
+    pub(crate) fn discarded_bytes(&self) -> BTreeMap<SlabKey, u64> {
+        let mut bytes = BTreeMap::new();
+        for extent in self
+            .discarded
+            .values()
+            .flat_map(|discarded| &discarded.extents)
+        {
+            let aligned = larder_types::layout::reserved_bytes(extent.length_bytes).unwrap_or(0);
+            *bytes.entry(slab_key(extent.slab)).or_insert(0u64) += aligned;
+        }
+        bytes
+    }
+
+    pub(crate) fn prune(&mut self, tenant: &TenantId) {
+        if self
+            .tenants
+            .get(tenant)
+            .is_some_and(TenantOverlay::is_unused)
+        {
+            self.tenants.remove(tenant);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What each op touches when it is decided, and lets go when it is committed.
+
+use larder_types::{AgentId, SegmentId, TenantId};
+
+use super::{Overlay, SlabOp, TenantOp};
+use crate::effects::Effects;
+use crate::op::Op;
+use crate::reply::WaitOn;
+use crate::segment::slab_key;
+use crate::state::State;
+
+impl Overlay {
+    /// An op is decided: from now on everybody sees it.
+    pub(crate) fn touch(&mut self, state: &State, op: &Op, effects: &mut Effects) {
+        self.in_flight += 1;
+        match op {
+            Op::AgentMounted { agent, name, .. } => {
+                self.names.insert(name.clone(), *agent);
+                self.touch_agent(*agent);
+            }
+            Op::AgentForgotten { agent } => self.touch_agent(*agent),
+            Op::SegmentLost { segment, .. } => {
+                if let Some(lost) = state.segment(*segment) {
+                    self.touch_agent(lost.agent);
+                }
+                self.lose(*segment, effects);
+            }
+            Op::SlabGive { slab, .. } => drop(self.slabs.insert(slab_key(*slab), SlabOp::Give)),
+            Op::SlabReady { slab } => drop(self.slabs.insert(slab_key(*slab), SlabOp::Ready)),
+            Op::SlabTake { slab } => drop(self.slabs.insert(slab_key(*slab), SlabOp::Take)),
+            Op::SlabReturned { slab } => drop(self.slabs.insert(slab_key(*slab), SlabOp::Return)),
+            Op::TenantSet { tenant, .. } => self.touch_tenant(tenant, TenantOp::Set),
+            Op::TenantDelete { tenant } => {
+                self.touch_tenant(tenant, TenantOp::Delete);
+                for version in self.pending_versions(|id, _| id == tenant) {
+                    self.discard(version, effects);
+                }
+            }
+            Op::TenantPurge { tenant, .. } => self.touch_tenant(tenant, TenantOp::Purge),
+            Op::TenantForgotten { tenant } => self.touch_tenant(tenant, TenantOp::Forget),
+            Op::PutEnd { tenant, key, .. } => {
+                let entry = self.tenants.entry(tenant.clone()).or_default();
+                entry.touched.insert(key.clone());
+                if let Some(put) = entry.puts.get_mut(key) {
+                    put.ending = true;
+                }
+            }
+            Op::Remove { tenant, key, .. } => {
+                let entry = self.tenants.entry(tenant.clone()).or_default();
+                entry.touched.insert(key.clone());
+            }
+            Op::Released { extents } => {
+                let places = extents
+                    .iter()
+                    .map(|(e, _)| (slab_key(e.slab), e.offset_bytes));
+                self.released.extend(places);
+            }
+        }
+    }
+
+    /// An op is committed: the state shows it now.
+    pub(crate) fn settle(&mut self, op: &Op, lost_agent: Option<AgentId>) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        match op {
+            Op::AgentMounted { agent, name, .. } => {
+                self.names.remove(name);
+                self.settle_agent(*agent);
+            }
+            Op::AgentForgotten { agent } => self.settle_agent(*agent),
+            Op::SegmentLost { segment, .. } => {
+                self.segments_lost.remove(segment);
+                self.allocs.retain(|slab, _| slab.0 != *segment);
+                if let Some(agent) = lost_agent {
+                    self.settle_agent(agent);
+                }
+            }
+            Op::SlabGive { slab, .. } | Op::SlabReady { slab } => {
+                self.slabs.remove(&slab_key(*slab));
+            }
+            Op::SlabTake { slab } | Op::SlabReturned { slab } => {
+                self.slabs.remove(&slab_key(*slab));
+                self.allocs.remove(&slab_key(*slab));
+            }
+            Op::TenantSet { tenant, .. }
+            | Op::TenantDelete { tenant }
+            | Op::TenantPurge { tenant, .. }
+            | Op::TenantForgotten { tenant } => {
+                if let Some(entry) = self.tenants.get_mut(tenant) {
+                    entry.op = None;
+                }
+                self.prune(tenant);
+            }
+            Op::PutEnd {
+                tenant,
+                key,
+                version,
+                ..
+            } => {
+                if let Some(entry) = self.tenants.get_mut(tenant) {
+                    entry.touched.remove(key);
+                }
+                self.close(*version);
+                self.prune(tenant);
+            }
+            Op::Remove { tenant, key, .. } => {
+                if let Some(entry) = self.tenants.get_mut(tenant) {
+                    entry.touched.remove(key);
+                }
+                self.prune(tenant);
+            }
+            Op::Released { extents } => {
+                for (extent, _) in extents {
+                    self.released
+                        .remove(&(slab_key(extent.slab), extent.offset_bytes));
+                }
+            }
+        }
+    }
+
+    /// A segment is about to be lost: puts that lie on it cannot end any more, and what was to be
+    /// erased there is gone.
+    fn lose(&mut self, segment: SegmentId, effects: &mut Effects) {
+        self.segments_lost.insert(segment);
+        let hit = self.pending_versions(|_, put| {
+            put.replicas
+                .iter()
+                .flatten()
+                .any(|extent| extent.slab.segment == segment)
+        });
+        for version in hit {
+            self.discard(version, effects);
+        }
+        self.discarded.retain(|version, discarded| {
+            discarded
+                .extents
+                .retain(|extent| extent.slab.segment != segment);
+            if discarded.extents.is_empty() {
+                effects.wake(WaitOn::Erased(*version));
+            }
+            !discarded.extents.is_empty()
+        });
+    }
+
+    fn touch_agent(&mut self, agent: AgentId) {
+        *self.agents.entry(agent).or_insert(0) += 1;
+    }
+
+    fn settle_agent(&mut self, agent: AgentId) {
+        if let Some(count) = self.agents.get_mut(&agent) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.agents.remove(&agent);
+            }
+        }
+    }
+
+    fn touch_tenant(&mut self, tenant: &TenantId, op: TenantOp) {
+        self.tenants.entry(tenant.clone()).or_default().op = Some(op);
+    }
+}

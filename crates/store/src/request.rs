@@ -1,0 +1,216 @@
+//! Requests: everything that may be asked of the leader.
+//!
+//! Identity is proven before a request is built: a tenant, session or agent named here is the one
+//! that the credential of the connection proved.
+
+use larder_types::{
+    Access, AgentId, AgentName, AgentUid, Digest, Epoch, Extent, Incarnation, Key,
+    SegmentGeneration, SessionId, SlabRef, TenantId, Version,
+};
+
+/// The most extents in one [`Request::Released`].
+pub const MAX_RELEASED: usize = 4096;
+/// The most entries that one [`Request::List`] answers.
+pub const MAX_LISTED: usize = 1000;
+/// The most segments that one agent may offer: four per NUMA node of a 16-node machine.
+pub const MAX_SEGMENTS: usize = 64;
+/// The most replicas of an object.
+pub const MAX_REPLICAS: u8 = 3;
+
+/// What a tenant may do and how much it may hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantPolicy {
+    /// Which calls are allowed.
+    pub access: Access,
+    /// The most that it may be charged, in bytes; `None` is no limit.
+    pub limit_bytes: Option<u64>,
+    /// The most objects that it may hold; `None` is no limit.
+    pub limit_objects: Option<u64>,
+    /// The most that its views may hold on one agent, in bytes; `None` is no limit. Kept here for
+    /// the agents; the store does not judge by it.
+    pub view_bytes: Option<u64>,
+}
+
+/// A segment as an agent offers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentOffer {
+    /// Which segment of the agent it is; unique within one mount.
+    pub ordinal: u16,
+    /// The life of its bytes.
+    pub generation: SegmentGeneration,
+    /// How many slabs it has.
+    pub slabs: u32,
+    /// The size of each slab, in bytes; a power of two.
+    pub slab_bytes: u64,
+    /// The NUMA node that it lies on.
+    pub numa: u16,
+}
+
+/// An extent that an agent says is written. The caller of the store has verified the receipt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Which extent.
+    pub extent: Extent,
+    /// The digest of the object that the agent computed.
+    pub digest: Digest,
+}
+
+/// What is asked of the leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Reserve extents for a new object and give it a version.
+    PutStart {
+        /// Whose put it is; it ends with the session.
+        session: SessionId,
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// The size of the object, in bytes; at least 1.
+        size_bytes: u64,
+        /// How many replicas; 1 to [`MAX_REPLICAS`].
+        replicas: u8,
+        /// The agent to take if it has room: usually the one on the client's node.
+        preferred: Option<AgentId>,
+    },
+    /// Finish a put with the receipts of all its extents.
+    PutEnd {
+        /// The session that started it.
+        session: SessionId,
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// The version that the start gave.
+        version: Version,
+        /// What the agents wrote.
+        written: Vec<Written>,
+    },
+    /// Give a put up; answered when its extents are erased.
+    PutRevoke {
+        /// The session that started it.
+        session: SessionId,
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// The version that the start gave.
+        version: Version,
+    },
+    /// Where an object lies.
+    Get {
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+    },
+    /// Whether a complete object of that key exists.
+    Exists {
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+    },
+    /// Take an object away.
+    Remove {
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// Refuse while a reader's lease protects it.
+        if_unleased: bool,
+    },
+    /// Keys of a prefix in order.
+    List {
+        /// The tenant.
+        tenant: TenantId,
+        /// What the keys start with; empty is all.
+        prefix: Vec<u8>,
+        /// Only keys above this one.
+        after: Option<Key>,
+        /// How many at most; 1 to [`MAX_LISTED`].
+        limit: usize,
+    },
+    /// What a tenant holds.
+    Usage {
+        /// The tenant.
+        tenant: TenantId,
+    },
+    /// An agent offers its segments, for the first time or again.
+    Mount {
+        /// Its name.
+        name: AgentName,
+        /// What tells two agents of one name apart.
+        uid: AgentUid,
+        /// The life of its process.
+        incarnation: Incarnation,
+        /// What it offers.
+        segments: Vec<SegmentOffer>,
+        /// The highest epoch that it has acknowledged.
+        highest_epoch: Epoch,
+    },
+    /// An agent leaves for good: its segments are lost.
+    Unmount {
+        /// Which agent.
+        agent: AgentId,
+    },
+    /// An agent lives. The first one after a mount also acknowledges the leader's epoch: writes
+    /// of older epochs ended or were cut. Agents send it as soon as they are mounted, as nothing
+    /// is placed on an agent that mounted again before it.
+    Heartbeat {
+        /// Which agent.
+        agent: AgentId,
+        /// The life of its process.
+        incarnation: Incarnation,
+    },
+    /// The connection of an agent closed: it is suspect at once. To be sent only for the
+    /// connection that mounted last.
+    AgentGone {
+        /// Which agent.
+        agent: AgentId,
+        /// The life of its process.
+        incarnation: Incarnation,
+    },
+    /// An agent has made the slab that it was told to give.
+    SlabReady {
+        /// Which slab; its agent is the one that asks.
+        slab: SlabRef,
+    },
+    /// An agent has taken the slab back and punched its pages out.
+    SlabReturned {
+        /// Which slab; its agent is the one that asks.
+        slab: SlabRef,
+    },
+    /// An agent could not make the slab.
+    SlabFailed {
+        /// Which slab; its agent is the one that asks.
+        slab: SlabRef,
+        /// Why.
+        detail: String,
+    },
+    /// Extents are erased and nothing holds them any more.
+    Released {
+        /// Which extents of which versions; at most [`MAX_RELEASED`].
+        extents: Vec<(Extent, Version)>,
+        /// Who says so.
+        agent: AgentId,
+    },
+    /// Make a tenant or change its policy.
+    TenantSet {
+        /// The tenant.
+        tenant: TenantId,
+        /// What it may do from now on.
+        policy: TenantPolicy,
+    },
+    /// Delete a tenant with everything that it holds.
+    TenantDelete {
+        /// The tenant.
+        tenant: TenantId,
+    },
+    /// A client's session ended: its pending puts are discarded. No request of that session may
+    /// be decided after this one.
+    SessionClosed {
+        /// Which session.
+        session: SessionId,
+    },
+}

@@ -1,0 +1,42 @@
+//! Settings of the leader: deadlines and bounds.
+
+/// Deadlines in milliseconds of pool time, and bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// After this long a pending put may be discarded.
+    pub put_discard_ms: u64,
+    /// After this much silence nothing new is placed on an agent.
+    pub agent_suspect_ms: u64,
+    /// After this much silence an agent's segments are lost. It was suspect before.
+    pub agent_ttl_ms: u64,
+    /// After this long an empty slab is taken back.
+    pub slab_idle_ms: u64,
+    /// After an agent failed to make a slab of a segment, it is asked for none of it for this long.
+    pub slab_retry_ms: u64,
+    /// The most puts that are pending, or discarded and not yet released.
+    pub max_pending_puts: usize,
+    /// The most proposed ops that clients may have in flight. Agents' and own ops come on top:
+    /// they are bounded by the number of slabs and extents.
+    pub max_in_flight_ops: usize,
+    /// The most agents that are known by name, lost ones included.
+    pub max_agents: usize,
+    /// The most tenants.
+    pub max_tenants: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            put_discard_ms: 30_000,
+            agent_suspect_ms: 3_000,
+            agent_ttl_ms: 10_000,
+            slab_idle_ms: 10_000,
+            slab_retry_ms: 10_000,
+            // About 500 bytes each: 64 MiB at most.
+            max_pending_puts: 131_072,
+            max_in_flight_ops: 65_536,
+            max_agents: 4_096,
+            max_tenants: 16_384,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Where a tenant has room: its slabs by agent and longest hole.
+//!
+//! An index over what the state and the overlay say, so that a put does not look at every slab of
+//! its tenant. It holds exactly the ready slabs of which nothing is proposed, and those that are
+//! on their way to the tenant.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_types::{AgentId, SegmentId, TenantId};
+
+use crate::alloc::Allocator;
+use crate::segment::{SlabKey, SlabPhase};
+use crate::state::State;
+
+/// What one tenant has on one agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owned {
+    /// Holes in ready slabs, in bytes.
+    pub(crate) free_bytes: u64,
+    /// Ready slabs by the length of their longest hole, in bytes.
+    by_hole: BTreeSet<(u64, SlabKey)>,
+    /// Slabs that are being made.
+    coming: BTreeSet<SlabKey>,
+}
+
+impl Owned {
+    /// Ready slabs whose longest hole has at least `bytes`, the tightest first: those with more
+    /// room may become empty and go back.
+    pub(crate) fn with_hole(&self, bytes: u64) -> impl Iterator<Item = SlabKey> + '_ {
+        self.by_hole
+            .range((bytes, (SegmentId(0), 0))..)
+            .map(|(_, slab)| *slab)
+    }
+
+    /// The longest hole, in bytes.
+    pub(crate) fn largest_hole_bytes(&self) -> u64 {
+        self.by_hole.last().map_or(0, |(bytes, _)| *bytes)
+    }
+
+    /// Slabs that are being made.
+    pub(crate) fn coming(&self) -> impl Iterator<Item = SlabKey> + '_ {
+        self.coming.iter().copied()
+    }
+
+    fn is_unused(&self) -> bool {
+        self.by_hole.is_empty() && self.coming.is_empty()
+    }
+}
+
+/// What is indexed of one slab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    agent: AgentId,
+    tenant: TenantId,
+    room: Room,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Coming,
+    Ready { hole_bytes: u64, free_bytes: u64 },
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Space {
+    owned: BTreeMap<AgentId, BTreeMap<TenantId, Owned>>,
+    slabs: BTreeMap<SlabKey, Entry>,
+}
+
+impl Space {
+    /// The index of a state on which nothing is reserved or proposed.
+    pub(crate) fn new(state: &State) -> Self {
+        let mut space = Self::default();
+        for segment in state.segments() {
+            for (index, slab) in &segment.slabs {
+                let key = (segment.id, *index);
+                match slab.phase {
+                    SlabPhase::Giving => space.comes(key, segment.agent, &slab.tenant),
+                    SlabPhase::Ready => {
+                        space.changes(key, segment.agent, &slab.tenant, &slab.alloc);
+                    }
+                    SlabPhase::Taking => {}
+                }
+            }
+        }
+        space
+    }
+
+    /// What a tenant has on an agent, if anything.
+    pub(crate) fn owned(&self, agent: AgentId, tenant: &TenantId) -> Option<&Owned> {
+        self.owned.get(&agent)?.get(tenant)
+    }
+
+    /// A slab is on its way to a tenant.
+    pub(crate) fn comes(&mut self, slab: SlabKey, agent: AgentId, tenant: &TenantId) {
+        self.put(
+            slab,
+            Entry {
+                agent,
+                tenant: tenant.clone(),
+                room: Room::Coming,
+            },
+        );
+    }
+
+    /// A slab is ready, or its holes changed.
+    pub(crate) fn changes(
+        &mut self,
+        slab: SlabKey,
+        agent: AgentId,
+        tenant: &TenantId,
+        alloc: &Allocator,
+    ) {
+        let hole_bytes = alloc.largest_hole_bytes();
+        let room = Room::Ready {
+            hole_bytes,
+            free_bytes: alloc.free_bytes(),
+        };
+        self.put(
+            slab,
+            Entry {
+                agent,
+                tenant: tenant.clone(),
+                room,
+            },
+        );
+    }
+
+    /// A slab leaves its tenant.
+    pub(crate) fn goes(&mut self, slab: SlabKey) {
+        let Some(Entry {
+            agent,
+            tenant,
+            room,
+        }) = self.slabs.remove(&slab)
+        else {
+            return;
+        };
+        let Some(tenants) = self.owned.get_mut(&agent) else {
+            return;
+        };
+        if let Some(owned) = tenants.get_mut(&tenant) {
+            match room {
+                Room::Coming => {
+                    owned.coming.remove(&slab);
+                }
+                Room::Ready {
+                    hole_bytes,
+                    free_bytes,
+                } => {
+                    owned.by_hole.remove(&(hole_bytes, slab));
+                    owned.free_bytes = owned.free_bytes.saturating_sub(free_bytes);
+                }
+            }
+            if owned.is_unused() {
+                tenants.remove(&tenant);
+            }
+        }
+        if tenants.is_empty() {
+            self.owned.remove(&agent);
+        }
+    }
+
+    /// All slabs of a segment leave.
+    pub(crate) fn loses(&mut self, segment: SegmentId) {
+        let slabs = self.slabs.range((segment, 0)..=(segment, u16::MAX));
+        let slabs: Vec<SlabKey> = slabs.map(|(slab, _)| *slab).collect();
+        slabs.into_iter().for_each(|slab| self.goes(slab));
+    }
+
+    /// Whether it is `counted` but for slabs that are `proposed` to be given.
+    pub(crate) fn equals(&self, counted: &Self, proposed: &BTreeSet<SlabKey>) -> bool {
+        let mut without = self.clone();
+        for slab in proposed {
+            without.goes(*slab);
+        }
+        without == *counted
+    }
+
+    fn put(&mut self, slab: SlabKey, entry: Entry) {
+        self.goes(slab);
+        let tenants = self.owned.entry(entry.agent).or_default();
+        let owned = tenants.entry(entry.tenant.clone()).or_default();
+        match entry.room {
+            Room::Coming => {
+                owned.coming.insert(slab);
+            }
+            Room::Ready {
+                hole_bytes,
+                free_bytes,
+            } => {
+                owned.by_hole.insert((hole_bytes, slab));
+                owned.free_bytes = owned.free_bytes.saturating_add(free_bytes);
+            }
+        }
+        self.slabs.insert(slab, entry);
+    }
+}

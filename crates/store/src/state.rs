@@ -1,0 +1,254 @@
+//! The state: everything that is in the log, and nothing else.
+//!
+//! Only [`crate::apply`] changes it. It names no clock, session or heartbeat; what may be lost at
+//! a fail-over lives in [`crate::Leader`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_types::{
+    AgentId, AgentName, AgentUid, Extent, Incarnation, Key, SegmentId, SlabRef, TenantId,
+};
+
+use crate::digest::Sum;
+use crate::objects::{Object, ObjectTable};
+use crate::request::TenantPolicy;
+use crate::segment::{Segment, Slab, SlabPhase};
+
+/// The next number of each kind to give. Numbers are never given twice within a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) registration: u64,
+    pub(crate) agent: u32,
+    pub(crate) segment: u32,
+}
+
+/// A tenant with its objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    pub(crate) policy: TenantPolicy,
+    pub(crate) deleting: bool,
+    pub(crate) used_bytes: u64,
+    pub(crate) objects: ObjectTable,
+    /// Every slab that belongs to it.
+    pub(crate) slabs: BTreeSet<(AgentId, SegmentId, u16)>,
+}
+
+impl Tenant {
+    /// What it may do and hold.
+    #[must_use]
+    pub const fn policy(&self) -> &TenantPolicy {
+        &self.policy
+    }
+
+    /// Whether it is to go.
+    #[must_use]
+    pub const fn is_deleting(&self) -> bool {
+        self.deleting
+    }
+
+    /// What it is charged for complete objects, in bytes.
+    #[must_use]
+    pub const fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    /// Its objects.
+    #[must_use]
+    pub const fn objects(&self) -> &ObjectTable {
+        &self.objects
+    }
+
+    /// How many slabs belong to it.
+    #[must_use]
+    pub fn slab_count(&self) -> usize {
+        self.slabs.len()
+    }
+}
+
+/// A known agent. Without segments it is lost, or offers none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    pub(crate) name: AgentName,
+    pub(crate) uid: AgentUid,
+    pub(crate) incarnation: Incarnation,
+    /// In the order of the offers.
+    pub(crate) segments: Vec<SegmentId>,
+}
+
+impl Agent {
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &AgentName {
+        &self.name
+    }
+
+    /// What tells it from another agent of that name.
+    #[must_use]
+    pub const fn uid(&self) -> AgentUid {
+        self.uid
+    }
+
+    /// The life of its process, as of the last mount.
+    #[must_use]
+    pub const fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Its segments.
+    #[must_use]
+    pub fn segments(&self) -> &[SegmentId] {
+        &self.segments
+    }
+}
+
+/// All that is in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    pub(crate) generation: u64,
+    pub(crate) next: Counters,
+    pub(crate) tenants: BTreeMap<TenantId, Tenant>,
+    pub(crate) agents: BTreeMap<AgentId, Agent>,
+    pub(crate) names: BTreeMap<AgentName, AgentId>,
+    pub(crate) segments: BTreeMap<SegmentId, Segment>,
+    /// Kept sums of what could be counted; [`crate::check`] counts.
+    pub(crate) objects: u64,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) releasing_bytes: u64,
+    pub(crate) sum: Sum,
+}
+
+impl State {
+    /// An empty pool whose log begins in `generation`.
+    #[must_use]
+    pub fn new(generation: u64) -> Self {
+        // Registrations name lives of slabs in capabilities. Each generation has its own 2^40 of
+        // them, so that no capability of a former generation fits a slab of this one.
+        let registration = ((generation & 0xff_ffff) << 40) | 1;
+        let mut state = Self {
+            generation,
+            next: Counters {
+                registration,
+                agent: 1,
+                segment: 1,
+            },
+            tenants: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            names: BTreeMap::new(),
+            segments: BTreeMap::new(),
+            objects: 0,
+            capacity_bytes: 0,
+            releasing_bytes: 0,
+            sum: Sum::default(),
+        };
+        state.sum.add(state.head_hash());
+        state
+    }
+
+    /// The generation of the log.
+    #[must_use]
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// A digest of everything here, kept up to date by each op. Equal states have equal digests
+    /// on every platform and release.
+    #[must_use]
+    pub const fn digest(&self) -> u64 {
+        self.sum.value()
+    }
+
+    /// Each tenant, in the order of ids.
+    pub fn tenants(&self) -> impl Iterator<Item = (&TenantId, &Tenant)> {
+        self.tenants.iter()
+    }
+
+    /// The tenant of this id.
+    #[must_use]
+    pub fn tenant(&self, tenant: &TenantId) -> Option<&Tenant> {
+        self.tenants.get(tenant)
+    }
+
+    /// Each known agent, in the order of numbers.
+    pub fn agents(&self) -> impl Iterator<Item = (AgentId, &Agent)> {
+        self.agents.iter().map(|(id, agent)| (*id, agent))
+    }
+
+    /// The agent of this number.
+    #[must_use]
+    pub fn agent(&self, agent: AgentId) -> Option<&Agent> {
+        self.agents.get(&agent)
+    }
+
+    /// The number of the agent of this name.
+    #[must_use]
+    pub fn agent_named(&self, name: &AgentName) -> Option<AgentId> {
+        self.names.get(name).copied()
+    }
+
+    /// Each mounted segment, in the order of numbers.
+    pub fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.values()
+    }
+
+    /// The segment of this number.
+    #[must_use]
+    pub fn segment(&self, segment: SegmentId) -> Option<&Segment> {
+        self.segments.get(&segment)
+    }
+
+    /// All mounted segments, in bytes.
+    #[must_use]
+    pub const fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// Complete objects of all tenants.
+    #[must_use]
+    pub const fn objects(&self) -> u64 {
+        self.objects
+    }
+
+    /// What all tenants are charged for complete objects, in bytes.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.tenants
+            .values()
+            .fold(0, |sum, tenant| sum.saturating_add(tenant.used_bytes))
+    }
+
+    /// Extents that agents were told to erase and have not yet released, in aligned bytes.
+    #[must_use]
+    pub const fn releasing_bytes(&self) -> u64 {
+        self.releasing_bytes
+    }
+
+    /// The object of this key.
+    #[must_use]
+    pub fn object(&self, tenant: &TenantId, key: &Key) -> Option<&Object> {
+        self.tenants.get(tenant)?.objects.get(key)
+    }
+
+    /// The slab in the life that the reference names.
+    #[must_use]
+    pub fn slab(&self, slab: SlabRef) -> Option<&Slab> {
+        self.segments.get(&slab.segment)?.slab(slab)
+    }
+
+    /// The slab at this place, in whatever life.
+    pub(crate) fn slab_at(&self, segment: SegmentId, index: u16) -> Option<(SlabRef, &Slab)> {
+        let segment = self.segments.get(&segment)?;
+        let slab = segment.slabs.get(&index)?;
+        Some((segment.slab_ref(index, slab.registration), slab))
+    }
+
+    /// The whole reference of a slab that belongs to somebody.
+    pub(crate) fn slab_ref(&self, segment: SegmentId, index: u16) -> Option<SlabRef> {
+        self.slab_at(segment, index).map(|(slab, _)| slab)
+    }
+
+    /// Whether an extent lies in a ready slab of this tenant.
+    pub(crate) fn holds(&self, tenant: &TenantId, extent: &Extent) -> bool {
+        self.slab(extent.slab)
+            .is_some_and(|slab| slab.tenant == *tenant && slab.phase == SlabPhase::Ready)
+    }
+}

@@ -1,0 +1,7 @@
+//! What the leader decides, case by case.
+
+mod agents;
+mod corruption;
+mod puts;
+mod space;
+mod tenants;

@@ -1,0 +1,118 @@
+//! What may happen in a random sequence.
+
+use proptest::prelude::*;
+
+use super::{AGENTS, TENANTS};
+use crate::world::SLAB;
+
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    Start {
+        session: u64,
+        tenant: usize,
+        key: u8,
+        size_bytes: u64,
+        replicas: u8,
+        near: Option<u8>,
+    },
+    Write(prop::sample::Index),
+    End(prop::sample::Index),
+    Revoke(prop::sample::Index),
+    Remove {
+        tenant: usize,
+        key: u8,
+    },
+    Read {
+        tenant: usize,
+        key: u8,
+    },
+    List {
+        tenant: usize,
+    },
+    CloseSession(u64),
+    SetTenant {
+        tenant: usize,
+        limit_bytes: Option<u64>,
+    },
+    DeleteTenant(usize),
+    Commit,
+    Acknowledge,
+    /// Everything moves a little.
+    Run(usize),
+    Step(usize),
+    Mount(usize),
+    Disconnect {
+        agent: usize,
+        kills: bool,
+    },
+    Restart(usize),
+    Unmount(usize),
+    Pass(u64),
+    FailOver(usize),
+}
+
+pub(super) fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let of = 0..TENANTS.len();
+    let any_put = any::<prop::sample::Index>;
+    let size = prop_oneof![
+        1..5_000u64,
+        60_000..70_000u64,
+        200_000..900_000u64,
+        Just(SLAB),
+        Just(SLAB + 1)
+    ];
+    let near = prop::option::of(1..6u8);
+    let replicas = prop_oneof![3 => Just(1u8), 2 => Just(2u8), 1 => Just(3u8)];
+    let start = (1..6u64, of.clone(), 0..12u8, size, replicas, near).prop_map(
+        |(session, tenant, key, size_bytes, replicas, near)| Act::Start {
+            session,
+            tenant,
+            key,
+            size_bytes,
+            replicas,
+            near,
+        },
+    );
+    let on_objects = prop_oneof![
+        24 => start,
+        24 => any_put().prop_map(Act::Write),
+        24 => any_put().prop_map(Act::End),
+        3 => any_put().prop_map(Act::Revoke),
+        8 => (of.clone(), 0..12u8).prop_map(|(tenant, key)| Act::Remove { tenant, key }),
+        4 => (of.clone(), 0..12u8).prop_map(|(tenant, key)| Act::Read { tenant, key }),
+        1 => of.prop_map(|tenant| Act::List { tenant }),
+        1 => (1..6u64).prop_map(Act::CloseSession),
+    ];
+    let act = prop_oneof![90 => on_objects, 84 => on_pool()];
+    prop::collection::vec(act, 1..400)
+}
+
+/// What happens around the objects: tenants, time, the log, agents, the leader.
+fn on_pool() -> impl Strategy<Value = Act> {
+    let of = 0..TENANTS.len();
+    let agent = || 0..AGENTS;
+    let limit = prop::option::of(prop_oneof![Just(300_000u64), Just(3 * SLAB)]);
+    let pass = prop_oneof![
+        8 => Just(100u64),
+        4 => Just(1_500),
+        2 => Just(4_000),
+        1 => Just(12_000),
+        1 => Just(31_000),
+    ];
+    prop_oneof![
+        2 => (of.clone(), limit).prop_map(|(tenant, limit_bytes)| {
+            Act::SetTenant { tenant, limit_bytes }
+        }),
+        1 => of.prop_map(Act::DeleteTenant),
+        20 => Just(Act::Commit),
+        10 => Just(Act::Acknowledge),
+        20 => agent().prop_map(Act::Step),
+        20 => (1..6usize).prop_map(Act::Run),
+        4 => agent().prop_map(Act::Mount),
+        1 => (agent(), any::<bool>()).prop_map(|(agent, kills)| Act::Disconnect { agent, kills }),
+        1 => agent().prop_map(Act::Restart),
+        1 => agent().prop_map(Act::Unmount),
+        4 => pass.prop_map(Act::Pass),
+        1 => (0..4usize).prop_map(Act::FailOver),
+    ]
+}

@@ -1,0 +1,426 @@
+//! Clients of the random sequences, and what they were promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_store::{Reply, Request, TenantPolicy};
+use larder_types::{AgentId, Extent, Key, SessionId, TenantId, Version};
+
+use super::acts::Act;
+use super::{AGENTS, TENANTS};
+use crate::world::{World, end, key, tenant};
+
+/// A put as its client sees it.
+struct Put {
+    session: SessionId,
+    tenant: TenantId,
+    key: Key,
+    ticket: u64,
+    granted: Option<(Version, Vec<Vec<Extent>>)>,
+    written: bool,
+    /// The ticket of its end.
+    end: Option<u64>,
+    /// An agent that holds a part of it was lost, or its removal is asked: nothing is promised.
+    hit: bool,
+}
+
+impl Put {
+    fn start(
+        world: &mut World,
+        session: SessionId,
+        (tenant, key): (TenantId, Key),
+        (size_bytes, replicas, preferred): (u64, u8, Option<AgentId>),
+    ) -> Self {
+        let ticket = world.ask(Request::PutStart {
+            session,
+            tenant: tenant.clone(),
+            key: key.clone(),
+            size_bytes,
+            replicas,
+            preferred,
+        });
+        let (granted, written, end, hit) = (None, false, None, false);
+        Self {
+            session,
+            tenant,
+            key,
+            ticket,
+            granted,
+            written,
+            end,
+            hit,
+        }
+    }
+
+    fn write(&mut self, world: &mut World) {
+        if let Some((version, replicas)) = &self.granted {
+            self.written = world.write(&self.tenant, *version, replicas);
+        }
+    }
+
+    fn end(&mut self, world: &mut World) {
+        if let Some((version, replicas)) = self.granted.as_ref().filter(|_| self.written) {
+            let (tenant, key) = (self.tenant.clone(), self.key.clone());
+            self.end = Some(world.ask(end(self.session, tenant, key, *version, replicas)));
+        }
+    }
+
+    fn revoke(&mut self, world: &mut World) {
+        if let Some((version, _)) = self.granted {
+            let (session, tenant, key) = (self.session, self.tenant.clone(), self.key.clone());
+            world.ask(Request::PutRevoke {
+                session,
+                tenant,
+                key,
+                version,
+            });
+        }
+    }
+}
+
+/// The key of a number in the tenant of a number.
+fn name(of: usize, number: u8) -> (TenantId, Key) {
+    (tenant(TENANTS[of]), key(&format!("k{number}")))
+}
+
+pub(super) struct Clients {
+    pub(super) world: World,
+    puts: Vec<Put>,
+    /// Session numbers change when one is closed.
+    sessions: BTreeMap<u64, u64>,
+    /// For how long each agent has not been mounted.
+    apart_ms: [u64; AGENTS],
+    /// Acknowledged puts that nobody has asked to remove, with the agents that hold them.
+    pub(super) acknowledged: BTreeMap<(TenantId, Key), (Version, BTreeSet<AgentId>)>,
+}
+
+impl Clients {
+    pub(super) fn new(seed: u64) -> Self {
+        let agents = u32::try_from(AGENTS).expect("few");
+        let mut world = World::new(seed, agents, 4);
+        world.settle();
+        TENANTS
+            .iter()
+            .for_each(|name| world.set_tenant(name, TenantPolicy::default()));
+        world.slabs_fail = true;
+        Self {
+            world,
+            puts: Vec::new(),
+            sessions: BTreeMap::new(),
+            apart_ms: [0; AGENTS],
+            acknowledged: BTreeMap::new(),
+        }
+    }
+
+    fn session(&self, number: u64) -> SessionId {
+        let life = self.sessions.get(&number).copied().unwrap_or(0);
+        SessionId(number + 1000 * life)
+    }
+
+    pub(super) fn act(&mut self, act: Act) {
+        match act {
+            Act::Start {
+                session,
+                tenant: of,
+                key: number,
+                size_bytes,
+                replicas,
+                near,
+            } => {
+                let session = self.session(session);
+                let near = near.map(|agent| AgentId(u32::from(agent)));
+                let put = Put::start(
+                    &mut self.world,
+                    session,
+                    name(of, number),
+                    (size_bytes, replicas, near),
+                );
+                self.puts.push(put);
+            }
+            Act::Write(which) => self.with_put(which, |put| !put.written, Put::write),
+            Act::End(which) => self.with_put(which, |put| put.written, Put::end),
+            Act::Revoke(which) => self.with_put(which, |_| true, Put::revoke),
+            Act::Remove {
+                tenant: of,
+                key: number,
+            } => {
+                let (tenant, key) = name(of, number);
+                self.acknowledged.remove(&(tenant.clone(), key.clone()));
+                let same = |put: &&mut Put| put.tenant == tenant && put.key == key;
+                self.puts
+                    .iter_mut()
+                    .filter(same)
+                    .for_each(|put| put.hit = true);
+                self.world.ask(Request::Remove {
+                    tenant,
+                    key,
+                    if_unleased: false,
+                });
+            }
+            Act::Read {
+                tenant: of,
+                key: number,
+            } => {
+                let (tenant, key) = name(of, number);
+                self.world.ask(Request::Get {
+                    tenant: tenant.clone(),
+                    key: key.clone(),
+                });
+                self.world.ask(Request::Exists { tenant, key });
+            }
+            Act::List { tenant: of } => {
+                let (tenant, prefix) = (tenant(TENANTS[of]), b"k".to_vec());
+                self.world.ask(Request::List {
+                    tenant,
+                    prefix,
+                    after: None,
+                    limit: 5,
+                });
+            }
+            other => self.act_on_tenants(other),
+        }
+        self.learn();
+    }
+
+    fn act_on_tenants(&mut self, act: Act) {
+        match act {
+            Act::CloseSession(number) => {
+                let session = self.session(number);
+                *self.sessions.entry(number).or_insert(0) += 1;
+                self.world.ask(Request::SessionClosed { session });
+            }
+            Act::SetTenant {
+                tenant: of,
+                limit_bytes,
+            } => {
+                let policy = TenantPolicy {
+                    limit_bytes,
+                    ..TenantPolicy::default()
+                };
+                self.world.ask(Request::TenantSet {
+                    tenant: tenant(TENANTS[of]),
+                    policy,
+                });
+            }
+            Act::DeleteTenant(of) => {
+                let gone = tenant(TENANTS[of]);
+                self.acknowledged.retain(|(tenant, _), _| *tenant != gone);
+                let same = |put: &&mut Put| put.tenant == gone;
+                self.puts
+                    .iter_mut()
+                    .filter(same)
+                    .for_each(|put| put.hit = true);
+                self.world.ask(Request::TenantDelete { tenant: gone });
+            }
+            other => self.act_on_pool(other),
+        }
+    }
+
+    fn act_on_pool(&mut self, act: Act) {
+        let world = &mut self.world;
+        match act {
+            Act::Commit => {
+                world.commit();
+            }
+            Act::Acknowledge => {
+                world.acknowledge();
+            }
+            Act::Step(agent) => {
+                world.step(agent);
+            }
+            Act::Run(rounds) => {
+                for _ in 0..rounds {
+                    world.commit();
+                    world.acknowledge();
+                    world.acknowledge();
+                    for agent in 0..AGENTS {
+                        world.step(agent);
+                    }
+                }
+                (0..AGENTS).for_each(|agent| world.mount(agent));
+            }
+            Act::Mount(agent) => world.mount(agent),
+            Act::Disconnect { agent, kills } => {
+                world.disconnect(agent, kills);
+                if kills {
+                    self.lose(agent);
+                }
+            }
+            Act::Restart(agent) => {
+                self.lose(agent);
+                self.world.disconnect(agent, true);
+                self.world.agents[agent].restart();
+            }
+            Act::Unmount(agent) => {
+                self.lose(agent);
+                if let Some(id) = self.world.agents[agent].id {
+                    self.world.ask(Request::Unmount { agent: id });
+                    self.world.agents[agent].disconnect();
+                }
+            }
+            Act::Pass(ms) => {
+                world.pass(ms);
+                for agent in 0..AGENTS {
+                    let connected = self.world.agents[agent].connected;
+                    self.apart_ms[agent] = if connected {
+                        0
+                    } else {
+                        self.apart_ms[agent] + ms
+                    };
+                    // Suspect since the connection closed, and given up no earlier than this.
+                    if self.apart_ms[agent] >= 7_000 {
+                        self.lose(agent);
+                    }
+                }
+            }
+            Act::FailOver(keep) => world.fail_over(keep),
+            _ => unreachable!("clients act on their own"),
+        }
+    }
+
+    /// Acts on one of the latest granted puts that `wanted` picks, or else on any put.
+    fn with_put(
+        &mut self,
+        which: proptest::sample::Index,
+        wanted: impl Fn(&Put) -> bool,
+        act: impl FnOnce(&mut Put, &mut World),
+    ) {
+        let fits = |put: &Put| put.granted.is_some() && put.end.is_none() && wanted(put);
+        let mut fitting: Vec<usize> = (0..self.puts.len())
+            .rev()
+            .filter(|i| fits(&self.puts[*i]))
+            .take(4)
+            .collect();
+        if fitting.is_empty() {
+            fitting = (0..self.puts.len()).collect();
+        }
+        if !fitting.is_empty() {
+            act(&mut self.puts[*which.get(&fitting)], &mut self.world);
+        }
+    }
+
+    /// Nothing that this agent holds is promised any more.
+    fn lose(&mut self, agent: usize) {
+        if let Some(id) = self.world.agents[agent].id {
+            self.acknowledged
+                .retain(|_, (_, agents)| !agents.contains(&id));
+            for put in &mut self.puts {
+                let mut extents = put.granted.iter().flat_map(|(_, r)| r.iter().flatten());
+                put.hit |= extents.any(|extent| extent.slab.agent == id);
+            }
+        }
+    }
+
+    /// Clients hear their answers.
+    pub(super) fn learn(&mut self) {
+        for put in &mut self.puts {
+            if put.granted.is_none()
+                && let Some(Ok(Reply::PutGranted {
+                    version, replicas, ..
+                })) = self.world.taken(put.ticket)
+            {
+                put.granted = Some((version, replicas));
+            }
+            let ended = put.end.and_then(|ticket| self.world.taken(ticket));
+            if let (Some(answer), Some((version, replicas))) = (ended, &put.granted) {
+                put.end = None;
+                let is_there = self
+                    .world
+                    .state
+                    .object(&put.tenant, &put.key)
+                    .is_some_and(|object| object.version == *version);
+                if matches!(answer, Ok(Reply::Done | Reply::AlreadyComplete))
+                    && is_there
+                    && !put.hit
+                {
+                    let agents = replicas
+                        .iter()
+                        .flatten()
+                        .map(|extent| extent.slab.agent)
+                        .collect();
+                    let name = (put.tenant.clone(), put.key.clone());
+                    self.acknowledged.insert(name, (*version, agents));
+                }
+            }
+        }
+    }
+
+    /// Every acknowledged put that nobody removed and whose agents live is there, whole.
+    pub(super) fn check_acknowledged(&mut self) {
+        for ((tenant, key), (version, _)) in &self.acknowledged {
+            let object = self.world.state.object(tenant, key);
+            assert_eq!(
+                object.map(|object| object.version),
+                Some(*version),
+                "{key} of {tenant}"
+            );
+            for extent in object
+                .into_iter()
+                .flat_map(|object| object.replicas.iter().flatten())
+            {
+                let agent = self
+                    .world
+                    .agents
+                    .iter()
+                    .find(|a| a.id == Some(extent.slab.agent));
+                assert!(
+                    agent.is_some_and(|agent| agent.reads(extent, *version)),
+                    "{extent:?}"
+                );
+            }
+        }
+    }
+
+    /// Removes everything; then nothing is charged, reserved, released or held.
+    pub(super) fn wind_up(&mut self) {
+        let world = &mut self.world;
+        world.slabs_fail = false;
+        world.settle();
+        for life in 0..40 {
+            for number in 1..6 {
+                world.ask(Request::SessionClosed {
+                    session: SessionId(number + 1000 * life),
+                });
+            }
+        }
+        world.settle();
+        let names: Vec<(TenantId, Key)> = world
+            .state
+            .tenants()
+            .flat_map(|(id, tenant)| {
+                tenant
+                    .objects()
+                    .iter()
+                    .map(|(k, _)| (id.clone(), k.clone()))
+            })
+            .collect();
+        for (tenant, key) in names {
+            world.ask(Request::Remove {
+                tenant,
+                key,
+                if_unleased: false,
+            });
+        }
+        world.settle();
+        for _ in 0..4 {
+            world.pass(15_000);
+            world.settle();
+        }
+        assert_eq!(world.leader.pending_puts(), 0);
+        assert_eq!(world.leader.discarded_puts(), 0);
+        assert_eq!(world.leader.reserved_bytes(), 0);
+        assert_eq!(world.leader.in_flight_ops(), 0);
+        assert_eq!(world.parked(), 0);
+        assert_eq!(world.state.used_bytes(), 0);
+        assert_eq!(world.state.objects(), 0);
+        assert_eq!(world.state.releasing_bytes(), 0);
+        for segment in world.state.segments() {
+            assert_eq!(segment.slabs().len(), 0, "idle slabs go back");
+        }
+        assert!(
+            world
+                .state
+                .tenants()
+                .all(|(_, tenant)| !tenant.is_deleting())
+        );
+    }
+}

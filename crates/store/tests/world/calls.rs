@@ -1,0 +1,174 @@
+//! Calls that run the world until they are answered, and the requests that tests make.
+
+use larder_store::{Refusal, Reply, Request};
+use larder_types::{AgentId, Extent, Key, Reason, SessionId, TenantId, Version};
+
+use super::agent::SimAgent;
+use super::{Answer, SESSION, World, key, tenant};
+
+impl World {
+    /// Asks and runs until it is answered.
+    pub(crate) fn answer(&mut self, request: Request) -> Answer {
+        let ticket = self.ask(request);
+        self.settle();
+        self.taken(ticket).expect("every request is answered")
+    }
+
+    /// Asks what must be refused; why it was.
+    pub(crate) fn refusal(&mut self, request: Request) -> Refusal {
+        self.answer(request).expect_err("it has to be refused")
+    }
+
+    /// As [`Self::refusal`], the reason only.
+    pub(crate) fn reason(&mut self, request: Request) -> Reason {
+        self.refusal(request).reason
+    }
+
+    /// Asks once, without running; why it was refused.
+    pub(crate) fn leader_refuses(&mut self, request: Request) -> Reason {
+        let ticket = self.ask(request);
+        match self.taken(ticket) {
+            Some(Err(refusal)) => refusal.reason,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    /// A start that has to be granted.
+    pub(crate) fn granted(&mut self, start: Request) -> (Version, Vec<Vec<Extent>>) {
+        match self.answer(start) {
+            Ok(Reply::PutGranted {
+                version, replicas, ..
+            }) => (version, replicas),
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    pub(crate) fn remove(name: &str, text: &str) -> Request {
+        Request::Remove {
+            tenant: tenant(name),
+            key: key(text),
+            if_unleased: false,
+        }
+    }
+
+    pub(crate) fn get(name: &str, text: &str) -> Request {
+        Request::Get {
+            tenant: tenant(name),
+            key: key(text),
+        }
+    }
+
+    pub(crate) fn exists(&mut self, name: &str, text: &str) -> bool {
+        let request = Request::Exists {
+            tenant: tenant(name),
+            key: key(text),
+        };
+        self.answer(request) == Ok(Reply::Exists(true))
+    }
+
+    /// All keys of a tenant, by pages of seven.
+    pub(crate) fn keys(&mut self, name: &str, prefix: &str) -> Vec<String> {
+        let mut keys: Vec<Key> = Vec::new();
+        loop {
+            let (tenant, prefix) = (tenant(name), prefix.as_bytes().to_vec());
+            let after = keys.last().cloned();
+            match self.answer(Request::List {
+                tenant,
+                prefix,
+                after,
+                limit: 7,
+            }) {
+                Ok(Reply::Listed { entries, more }) => {
+                    keys.extend(entries.into_iter().map(|(key, _)| key));
+                    if !more {
+                        return keys.iter().map(Key::to_string).collect();
+                    }
+                }
+                other => panic!("not listed: {other:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn start(name: &str, text: &str, size_bytes: u64) -> Request {
+        Request::PutStart {
+            session: SESSION,
+            tenant: tenant(name),
+            key: key(text),
+            size_bytes,
+            replicas: 1,
+            preferred: None,
+        }
+    }
+
+    /// A whole put; the version and its extents, or why not.
+    pub(crate) fn put(&mut self, start: Request) -> Result<(Version, Vec<Vec<Extent>>), Refusal> {
+        let Request::PutStart {
+            session,
+            tenant,
+            key,
+            ..
+        } = start.clone()
+        else {
+            unreachable!("puts begin with a start")
+        };
+        match self.answer(start)? {
+            Reply::PutGranted {
+                version, replicas, ..
+            } => {
+                assert!(
+                    self.write(&tenant, version, &replicas),
+                    "granted extents can be written"
+                );
+                let end = end(session, tenant, key, version, &replicas);
+                assert_eq!(self.answer(end)?, Reply::Done);
+                Ok((version, replicas))
+            }
+            other => panic!("a start is granted or refused, not {other:?}"),
+        }
+    }
+
+    /// Writes all extents at their agents; whether all could be written.
+    pub(crate) fn write(
+        &mut self,
+        tenant: &TenantId,
+        version: Version,
+        replicas: &[Vec<Extent>],
+    ) -> bool {
+        replicas.iter().flatten().all(|extent| {
+            let agent = self.agent_mut(extent.slab.agent);
+            agent.is_some_and(|agent| agent.write(tenant, extent, version))
+        })
+    }
+
+    pub(crate) fn agent_mut(&mut self, id: AgentId) -> Option<&mut SimAgent> {
+        self.agents.iter_mut().find(|agent| agent.id == Some(id))
+    }
+}
+
+/// The end of a put with the receipts of all its extents.
+pub(crate) fn end(
+    session: SessionId,
+    tenant: TenantId,
+    key: Key,
+    version: Version,
+    replicas: &[Vec<Extent>],
+) -> Request {
+    let digest = digest_of(version);
+    let receipt = |extent: &Extent| larder_store::Written {
+        extent: *extent,
+        digest,
+    };
+    let written = replicas.iter().flatten().map(receipt).collect();
+    Request::PutEnd {
+        session,
+        tenant,
+        key,
+        version,
+        written,
+    }
+}
+
+/// The digest that a put of this version has in the tests.
+pub(crate) fn digest_of(version: Version) -> larder_types::Digest {
+    larder_types::Digest(version.counter ^ (version.epoch.term << 32))
+}

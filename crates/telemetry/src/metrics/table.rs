@@ -1,0 +1,182 @@
+//! Every metric there is. One row: variant, component, kind, unit, name, labels, help.
+
+use super::{Component, Kind, MetricSpec, Unit};
+
+/// Upper bounds in seconds for the time of one request at the master: from a look-up in memory to
+/// a request that waited for a whole turn of others.
+const REQUEST_SECONDS: Kind = Kind::Histogram(&[
+    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025,
+    0.1, 1.0,
+]);
+
+/// Upper bounds in seconds for one reconcile: from nothing to do to an API server that is slow.
+const RECONCILE_SECONDS: Kind = Kind::Histogram(&[0.001, 0.005, 0.025, 0.1, 0.5, 2.0, 10.0, 60.0]);
+
+macro_rules! metrics {
+    ($(
+        $variant:ident $component:ident $kind:expr, $unit:ident,
+            $name:literal [$($label:literal),*] $help:literal;
+    )*) => {
+        /// The name of a metric in code.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Metric {
+            $(#[doc = $help] $variant,)*
+        }
+
+        /// Every metric, in the order in which a page shows them.
+        pub const METRICS: &[MetricSpec] = &[
+            $(MetricSpec {
+                name: $name,
+                kind: $kind,
+                unit: Unit::$unit,
+                labels: &[$($label),*],
+                help: $help,
+                component: Component::$component,
+            },)*
+        ];
+
+        impl Metric {
+            /// Every metric, in the order of [`METRICS`].
+            pub const ALL: &[Metric] = &[$(Metric::$variant,)*];
+        }
+    };
+}
+
+impl Metric {
+    /// Its row in the table.
+    #[must_use]
+    pub const fn spec(self) -> &'static MetricSpec {
+        &METRICS[self as usize]
+    }
+}
+
+metrics! {
+    BuildInfo All Kind::Gauge, Info,
+        "larder_build_info" ["version"]
+        "Always 1; the version of the running program stands in the label.";
+
+    // The master.
+    MasterRequestsTotal Master Kind::Counter, Count,
+        "larder_master_requests_total" ["kind", "code"]
+        "Requests answered, by kind of request and code of the answer.";
+    MasterRequestSeconds Master REQUEST_SECONDS, Seconds,
+        "larder_master_request_seconds" ["kind"]
+        "Time from a decoded request to its answer, by kind of request.";
+    MasterRefusedTotal Master Kind::Counter, Count,
+        "larder_master_refused_total" ["reason"]
+        "Requests refused by a rule of the pool, by reason.";
+    MasterObjects Master Kind::Gauge, Count,
+        "larder_master_objects" ["tenant"]
+        "Objects that a tenant has stored.";
+    MasterBytes Master Kind::Gauge, Bytes,
+        "larder_master_bytes" ["tenant"]
+        "Aligned bytes of extents charged to a tenant.";
+    MasterLimitBytes Master Kind::Gauge, Bytes,
+        "larder_master_limit_bytes" ["tenant"]
+        "The most bytes that a tenant may be charged.";
+    MasterPendingPuts Master Kind::Gauge, Count,
+        "larder_master_pending_puts" []
+        "Puts that have started and neither ended nor been revoked.";
+    MasterDiscardedPutsTotal Master Kind::Counter, Count,
+        "larder_master_discarded_puts_total" []
+        "Puts whose client went away or let its deadline pass; their space came back.";
+    MasterReleasingBytes Master Kind::Gauge, Bytes,
+        "larder_master_releasing_bytes" []
+        "Bytes that are free once the agents confirm that nobody reads them.";
+    MasterCapacityBytes Master Kind::Gauge, Bytes,
+        "larder_master_capacity_bytes" []
+        "Bytes of all mounted segments.";
+    MasterSlabs Master Kind::Gauge, Count,
+        "larder_master_slabs" ["state"]
+        "Slabs of all mounted segments, by state.";
+    MasterAgents Master Kind::Gauge, Count,
+        "larder_master_agents" ["state"]
+        "Node agents that the master knows, by state.";
+    MasterSessions Master Kind::Gauge, Count,
+        "larder_master_sessions" []
+        "Clients with a live session.";
+    MasterGeneration Master Kind::Gauge, Count,
+        "larder_master_generation" []
+        "The generation of the pool; it rises when the pool starts empty.";
+    MasterTerm Master Kind::Gauge, Count,
+        "larder_master_term" []
+        "The term in which this master last led.";
+    MasterReady Master Kind::Gauge, Count,
+        "larder_master_ready" []
+        "1 while this master can serve requests, else 0.";
+    MasterFindings Master Kind::Gauge, Count,
+        "larder_master_findings" []
+        "Contradictions that the last check of the state found; anything but 0 is a fault of ours.";
+
+    // Whoever listens on a socket.
+    WireConnections All Kind::Gauge, Count,
+        "larder_wire_connections" ["listener"]
+        "Connections open now, by listener.";
+    WireRefusedTotal All Kind::Counter, Count,
+        "larder_wire_refused_total" ["listener", "reason"]
+        "Connections closed for what the peer sent or failed to send, by listener and reason.";
+
+    // The node agent.
+    AgentCapacityBytes Agent Kind::Gauge, Bytes,
+        "larder_agent_capacity_bytes" []
+        "Bytes of the segments of this node.";
+    AgentSlabs Agent Kind::Gauge, Count,
+        "larder_agent_slabs" ["state"]
+        "Slabs of this node, by state.";
+    AgentRecords Agent Kind::Gauge, Count,
+        "larder_agent_records" []
+        "Records of objects in the segments of this node.";
+    AgentErasingBytes Agent Kind::Gauge, Bytes,
+        "larder_agent_erasing_bytes" []
+        "Bytes that this node is erasing before they can be given again.";
+    AgentWrittenBytesTotal Agent Kind::Counter, Bytes,
+        "larder_agent_written_bytes_total" ["transport"]
+        "Payload written into this node, by transport.";
+    AgentReadBytesTotal Agent Kind::Counter, Bytes,
+        "larder_agent_read_bytes_total" ["transport"]
+        "Payload read from this node, by transport.";
+    AgentRequestsTotal Agent Kind::Counter, Count,
+        "larder_agent_requests_total" ["kind", "code"]
+        "Requests answered, by kind of request and code of the answer.";
+    AgentRefusedTotal Agent Kind::Counter, Count,
+        "larder_agent_refused_total" ["reason"]
+        "Reads and writes refused because their capability or bytes are not right, by reason.";
+    AgentViewsBytes Agent Kind::Gauge, Bytes,
+        "larder_agent_views_bytes" ["tenant"]
+        "Bytes of slabs that clients of a tenant have mapped as read-only views.";
+    AgentHeartbeatsTotal Agent Kind::Counter, Count,
+        "larder_agent_heartbeats_total" ["result"]
+        "Heartbeats sent to the master, by result.";
+    AgentHeartbeatAgeMs Agent Kind::Gauge, Millis,
+        "larder_agent_heartbeat_age_ms" []
+        "Milliseconds since the master last answered a heartbeat.";
+    AgentEpochTerm Agent Kind::Gauge, Count,
+        "larder_agent_epoch_term" []
+        "The term of the epoch that this agent has acknowledged.";
+    AgentCapabilityAvailable Agent Kind::Gauge, Count,
+        "larder_agent_capability_available" ["capability", "reason"]
+        "1 if this node has a capability, 0 with the reason if not.";
+
+    // The operator.
+    OperatorLeads Operator Kind::Gauge, Count,
+        "larder_operator_leads" []
+        "1 while this operator holds the Lease and may write, else 0.";
+    OperatorReconcilesTotal Operator Kind::Counter, Count,
+        "larder_operator_reconciles_total" ["kind", "result"]
+        "Reconciles that ended, by kind of object and result.";
+    OperatorReconcileSeconds Operator RECONCILE_SECONDS, Seconds,
+        "larder_operator_reconcile_seconds" ["kind"]
+        "Time of one reconcile, by kind of object.";
+    OperatorReconcileAgeMs Operator Kind::Gauge, Millis,
+        "larder_operator_reconcile_age_ms" []
+        "Milliseconds since a reconcile last ended; with pools it stays below a minute.";
+    OperatorWritesTotal Operator Kind::Counter, Count,
+        "larder_operator_writes_total" ["kind", "verb"]
+        "Writes to the API server, by kind of object; 0 per hour while nothing changes.";
+    OperatorRefusedWritesTotal Operator Kind::Counter, Count,
+        "larder_operator_refused_writes_total" []
+        "Writes that were not sent because this operator does not lead.";
+    OperatorWatchErrorsTotal Operator Kind::Counter, Count,
+        "larder_operator_watch_errors_total" ["kind"]
+        "Watches that broke and began anew, by kind of object.";
+}

@@ -1,0 +1,50 @@
+//! How bytes lie in slabs: alignment, block size and the limits that everybody shares.
+
+/// Payload per block checksum, in bytes.
+pub const BLOCK_BYTES: u64 = 64 * 1024;
+/// Alignment of small payloads, in bytes: four cache lines.
+pub const SMALL_ALIGN_BYTES: u64 = 256;
+/// Alignment of payloads from [`BLOCK_BYTES`] up, in bytes: a page, so that they can be mapped.
+pub const LARGE_ALIGN_BYTES: u64 = 4096;
+/// The most slabs in one segment.
+pub const MAX_SLABS: u32 = 16_384;
+/// The smallest slab, in bytes: one huge page.
+pub const MIN_SLAB_BYTES: u64 = 2 * 1024 * 1024;
+
+/// The alignment of a payload of `length_bytes`, in bytes.
+#[must_use]
+pub const fn align_bytes(length_bytes: u64) -> u64 {
+    if length_bytes >= BLOCK_BYTES {
+        LARGE_ALIGN_BYTES
+    } else {
+        SMALL_ALIGN_BYTES
+    }
+}
+
+/// What a payload takes from a slab and what a tenant is charged for it, in bytes. `None` on
+/// overflow.
+#[must_use]
+pub const fn reserved_bytes(length_bytes: u64) -> Option<u64> {
+    length_bytes.checked_next_multiple_of(align_bytes(length_bytes))
+}
+
+/// How many block checksums a payload of `length_bytes` has.
+#[must_use]
+pub const fn blocks(length_bytes: u64) -> u64 {
+    length_bytes.div_ceil(BLOCK_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_around_the_alignment_steps() {
+        assert_eq!(reserved_bytes(1), Some(256));
+        assert_eq!(reserved_bytes(65_535), Some(65_536));
+        assert_eq!(reserved_bytes(65_536), Some(65_536));
+        assert_eq!(reserved_bytes(65_537), Some(69_632));
+        assert_eq!(reserved_bytes(u64::MAX), None);
+        assert_eq!((blocks(1), blocks(65_536), blocks(65_537)), (1, 1, 2));
+    }
+}

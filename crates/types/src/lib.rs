@@ -1,0 +1,30 @@
+//! The words of the pool: ids, keys, sizes with units, epochs, versions, extents and codes.
+//!
+//! Nothing here does I/O, reads a clock or allocates more than the names it holds. Every other
+//! crate imports this one; it imports none of ours.
+
+pub mod code;
+pub mod epoch;
+pub mod extent;
+pub mod id;
+pub mod key;
+pub mod layout;
+pub mod principal;
+pub mod time;
+
+pub use code::{ErrorCode, Reason};
+pub use epoch::{Epoch, Version};
+pub use extent::{Extent, SlabRef};
+pub use id::{
+    AgentId, AgentName, AgentUid, IdError, Incarnation, Registration, SegmentGeneration, SegmentId,
+    SessionId, TenantId,
+};
+pub use key::{Key, KeyError};
+pub use principal::{Access, Principal, Role};
+pub use time::PoolTime;
+
+/// A digest of an object's content: CRC-64/NVME over the little-endian CRC-32C values of its
+/// 64 KiB blocks, followed by the object's length as a little-endian `u64`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Digest(pub u64);

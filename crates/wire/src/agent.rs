@@ -1,0 +1,182 @@
+//! An agent's control connection: mount, heartbeats, commands and what came of them.
+
+use larder_types::{
+    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, PoolTime, SegmentGeneration,
+    SegmentId, SlabRef, TenantId, Version,
+};
+use serde::{Deserialize, Serialize};
+
+/// Offers segments. Answer: `CallResult<Mounted>` in a [`crate::master::Reply`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// The agent; must be the one that its credential proves.
+    pub name: AgentName,
+    /// What tells two agents of one name apart.
+    pub uid: AgentUid,
+    /// The agent's process.
+    pub incarnation: Incarnation,
+    /// `host:port` under which clients reach its data listener.
+    pub data_addr: String,
+    /// What it offers; at most [`crate::limit::MAX_SEGMENTS`].
+    pub segments: Vec<SegmentOffer>,
+    /// The highest epoch that it has seen in its life.
+    pub highest_epoch: Epoch,
+}
+
+/// One segment that an agent offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentOffer {
+    /// The agent's own number for it, from 0.
+    pub ordinal: u16,
+    /// The life of its bytes.
+    pub generation: SegmentGeneration,
+    /// How many slabs it has; at most [`larder_types::layout::MAX_SLABS`].
+    pub slabs: u32,
+    /// Size of one slab, in bytes.
+    pub slab_bytes: u64,
+    /// The NUMA node of its memory.
+    pub numa: u16,
+}
+
+/// Answer to [`Mount`].
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Mounted {
+    /// The agent's number in extents.
+    pub agent: AgentId,
+    /// The segments' numbers, in the order of the offers.
+    pub segments: Vec<SegmentId>,
+    /// The key under which capabilities for this agent, in this incarnation, are signed.
+    pub capability_key: [u8; 32],
+    /// The number of that key.
+    pub key_id: u32,
+    /// Ed25519 public key of session tokens.
+    pub session_key: [u8; 32],
+    /// Slabs that the agent should hold for tenants; others are to be given back.
+    pub heartbeat_ms: u64,
+    /// What is still to be done, as in [`Commands`].
+    pub outstanding: Vec<Command>,
+}
+
+/// The capability key is a secret: it never shows in logs.
+impl std::fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mounted")
+            .field("agent", &self.agent)
+            .field("segments", &self.segments)
+            .field("key_id", &self.key_id)
+            .field("outstanding", &self.outstanding.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// I am alive. Answer: `Reply<Beat>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// The agent's number from [`Mounted`].
+    pub agent: AgentId,
+    /// The agent's process.
+    pub incarnation: Incarnation,
+    /// The highest epoch that it has seen.
+    pub highest_epoch: Epoch,
+}
+
+/// Answer to [`Heartbeat`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// False: the master does not know this agent (any more); mount again.
+    pub known: bool,
+}
+
+/// Things to do. Idempotent: a command may come twice, and after a reconnect does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Commands {
+    /// Who commands; lower than the highest seen = refused.
+    pub epoch: Epoch,
+    /// Pool time when it was sent.
+    pub pool_time: PoolTime,
+    /// What to do, in order.
+    pub commands: Vec<Command>,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Make fresh memory for this slab, for this tenant. Done: [`Event::SlabReady`].
+    SlabGive {
+        /// The slab and its new registration.
+        slab: SlabRef,
+        /// Whose it will be.
+        tenant: TenantId,
+        /// Its size, in bytes.
+        slab_bytes: u64,
+        /// How many bytes of this tenant's views this agent allows at once.
+        view_bytes: Option<u64>,
+    },
+    /// Let go of this slab's memory; it holds nothing any more. Done: [`Event::SlabReturned`].
+    SlabTake {
+        /// The slab in the life that ends.
+        slab: SlabRef,
+    },
+    /// Erase the record, refuse the version from now on, and say when nothing holds the bytes
+    /// any more. Done: [`Event::Released`].
+    Erase {
+        /// Where it lies.
+        extent: Extent,
+        /// Which version; others there stay.
+        version: Version,
+    },
+    /// Close all sessions of this tenant.
+    TenantGone {
+        /// The tenant.
+        tenant: TenantId,
+    },
+}
+
+/// What came of commands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// The agent's number.
+    pub agent: AgentId,
+    /// The agent's process.
+    pub incarnation: Incarnation,
+    /// What happened; at most [`crate::limit::MAX_BATCH`].
+    pub events: Vec<Event>,
+}
+
+/// One thing that happened at an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// The slab has memory and takes writes.
+    SlabReady {
+        /// Which.
+        slab: SlabRef,
+    },
+    /// The slab could not get memory.
+    SlabFailed {
+        /// Which.
+        slab: SlabRef,
+        /// Why, for people.
+        detail: String,
+    },
+    /// The slab's memory is gone.
+    SlabReturned {
+        /// Which.
+        slab: SlabRef,
+    },
+    /// The record is erased and nothing holds the bytes: they may be used again.
+    Released {
+        /// Where.
+        extent: Extent,
+        /// Which version.
+        version: Version,
+    },
+}
+
+/// The agent stops and takes its segments away. Answer: `Reply<()>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unmount {
+    /// The agent's number.
+    pub agent: AgentId,
+    /// The agent's process.
+    pub incarnation: Incarnation,
+}

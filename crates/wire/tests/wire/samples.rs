@@ -1,0 +1,455 @@
+//! One value of every message, the same in every run.
+
+use larder_types::{
+    Access, AgentId, AgentName, AgentUid, Digest, Epoch, Extent, Incarnation, Key, PoolTime,
+    Principal, Reason, Registration, SegmentGeneration, SegmentId, SessionId, SlabRef, TenantId,
+    Version,
+};
+use larder_wire::agent::{
+    Beat, Command, Commands, Done, Event, Heartbeat, Mount, Mounted, SegmentOffer, Unmount,
+};
+use larder_wire::data::{
+    BufferRegistered, CloseView, DataError, DataReason, OpenView, Pull, Read, ReadEnd, ReadStart,
+    RegisterBuffer, UnregisterBuffer, ViewOpened, Write,
+};
+use larder_wire::master::{
+    AgentAddress, Exists, Get, List, Listed, Located, ObjectGrant, PutEnd, PutEndItem, PutGrant,
+    PutRevoke, PutStart, PutStartItem, PutStarted, Remove, ReplicaGrant, TenantUsage, Usage,
+};
+use larder_wire::{
+    AgentKey, CallError, CallResult, Capability, FrameError, Hello, Kind, Purpose, Reach, Receipt,
+    Refused, RefusedReason, Reply, RootKey, SessionClaims, SignedCapability, Welcome, decode_body,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A message: its name, kind and body, and whether a body decodes as it.
+pub(crate) struct Sample {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) body: Vec<u8>,
+    pub(crate) decodes: fn(Kind, &[u8]) -> Result<Vec<u8>, FrameError>,
+}
+
+fn sample<T: Serialize + DeserializeOwned>(name: &'static str, kind: Kind, value: &T) -> Sample {
+    let body = postcard::to_stdvec(value).expect("encodes");
+    // Decoded and encoded again, since not every message can be compared.
+    let decodes = |kind, body: &[u8]| {
+        let value: T = decode_body(kind, body)?;
+        postcard::to_stdvec(&value).map_err(|_| FrameError::Body { kind })
+    };
+    Sample {
+        name,
+        kind,
+        body,
+        decodes,
+    }
+}
+
+pub(crate) fn root() -> RootKey {
+    RootKey::new([0x5a; 32])
+}
+
+pub(crate) fn agent_key() -> AgentKey {
+    root().agent_key(&agent_name(), Incarnation(0x1122_3344_5566_7788), 3)
+}
+
+pub(crate) fn agent_name() -> AgentName {
+    AgentName::new("pool-small-0").expect("a name")
+}
+
+pub(crate) fn tenant() -> TenantId {
+    TenantId::new("team-a").expect("a name")
+}
+
+pub(crate) fn epoch() -> Epoch {
+    Epoch {
+        generation: 2,
+        term: 7,
+    }
+}
+
+pub(crate) fn version() -> Version {
+    Version {
+        epoch: epoch(),
+        counter: 300,
+    }
+}
+
+fn slab() -> SlabRef {
+    let (agent, segment) = (AgentId(5), SegmentId(9));
+    SlabRef {
+        agent,
+        segment,
+        index: 513,
+        registration: Registration(1_000_000),
+    }
+}
+
+pub(crate) fn extent() -> Extent {
+    Extent {
+        slab: slab(),
+        offset_bytes: 0x10_0000,
+        length_bytes: 0x1_0001,
+    }
+}
+
+pub(crate) fn capability() -> Capability {
+    Capability {
+        tenant: tenant(),
+        incarnation: Incarnation(0x1122_3344_5566_7788),
+        extent: extent(),
+        version: version(),
+        reach: Reach::Write,
+        epoch: epoch(),
+        deadline: PoolTime(90_000),
+        part: 0,
+        parts: 1,
+        object_bytes: 0x1_0001,
+        key: b"model/\0\xff".to_vec(),
+    }
+}
+
+pub(crate) fn signed() -> SignedCapability {
+    SignedCapability::sign(&capability(), &agent_key()).expect("signed")
+}
+
+pub(crate) fn receipt() -> Receipt {
+    let incarnation = Incarnation(0x1122_3344_5566_7788);
+    let digest = Digest(0xfeed_face_cafe_beef);
+    Receipt::sign(incarnation, extent(), version(), digest, &agent_key())
+}
+
+pub(crate) fn claims() -> SessionClaims {
+    SessionClaims {
+        principal: Principal::Tenant(tenant()),
+        session: SessionId(77),
+        epoch: epoch(),
+        deadline: PoolTime(3_600_000),
+    }
+}
+
+fn key() -> Key {
+    Key::new(*b"model/\0\xff").expect("a key")
+}
+
+fn refusal<T>() -> CallResult<T> {
+    let detail = "4096 of 4096 bytes".to_owned();
+    Err(CallError {
+        reason: Reason::QuotaBytes,
+        detail,
+    })
+}
+
+fn reply<T>(answer: T) -> Reply<T> {
+    Reply {
+        epoch: epoch(),
+        pool_time: PoolTime(12_345),
+        answer,
+    }
+}
+
+fn replicas() -> Vec<ReplicaGrant> {
+    vec![ReplicaGrant {
+        extents: vec![(extent(), signed())],
+    }]
+}
+
+fn agents() -> Vec<AgentAddress> {
+    vec![AgentAddress {
+        agent: AgentId(5),
+        name: agent_name(),
+        incarnation: Incarnation(0x1122_3344_5566_7788),
+        data_addr: "127.0.0.1:7070".to_owned(),
+    }]
+}
+
+pub(crate) fn all() -> Vec<Sample> {
+    let mut all = hellos();
+    all.extend(calls_of_clients());
+    all.extend(calls_of_agents());
+    all.extend(calls_of_data());
+    all
+}
+
+fn hellos() -> Vec<Sample> {
+    let hello = Hello {
+        protocol_min: 1,
+        protocol_max: 2,
+        features: 0x8000_0000_0000_0001,
+        credential: vec![0xde, 0xad],
+        purpose: Purpose::Client,
+        name: "bench".to_owned(),
+        incarnation: Incarnation(42),
+    };
+    let as_agent = Hello {
+        purpose: Purpose::Agent,
+        ..hello.clone()
+    };
+    let welcome = Welcome {
+        protocol: 1,
+        features: 0,
+        session: SessionId(77),
+        principal: Principal::Tenant(tenant()),
+        incarnation: Incarnation(43),
+        epoch: epoch(),
+        pool_time: PoolTime(12_345),
+        session_token: vec![1, 2, 3],
+        session_token_ms: 3_600_000,
+    };
+    let to_agent = Welcome {
+        principal: Principal::Agent(agent_name()),
+        ..welcome.clone()
+    };
+    let refused = Refused {
+        reason: RefusedReason::Expired,
+        detail: "too old".to_owned(),
+    };
+    vec![
+        sample("Hello", Kind::Hello, &hello),
+        sample("Hello agent", Kind::Hello, &as_agent),
+        sample("Welcome", Kind::Hello, &welcome),
+        sample("Welcome agent", Kind::Hello, &to_agent),
+        sample("Refused", Kind::Goodbye, &refused),
+        sample("Ping", Kind::Ping, &()),
+    ]
+}
+
+fn calls_of_clients() -> Vec<Sample> {
+    let item = PutStartItem {
+        key: key(),
+        size_bytes: 65_537,
+        replicas: 2,
+        preferred: Some(agent_name()),
+    };
+    let put_grant = PutGrant {
+        version: version(),
+        discard_ms: 30_000,
+        replicas: replicas(),
+    };
+    let started = PutStarted {
+        agents: agents(),
+        grants: vec![Ok(put_grant), refusal()],
+    };
+    let end = PutEndItem {
+        key: key(),
+        version: version(),
+        receipts: vec![receipt()],
+    };
+    let object = ObjectGrant {
+        version: version(),
+        size_bytes: 65_537,
+        digest: Digest(0xfeed_face_cafe_beef),
+        replicas: replicas(),
+    };
+    let located = Located {
+        agents: agents(),
+        objects: vec![Ok(object), refusal()],
+    };
+    let list = List {
+        prefix: b"model/".to_vec(),
+        after: Some(key()),
+        limit: 100,
+    };
+    let usage = TenantUsage {
+        tenant: tenant(),
+        used_bytes: 1 << 30,
+        reserved_bytes: 4096,
+        limit_bytes: Some(1 << 31),
+        objects: 12,
+        limit_objects: None,
+        pool_capacity_bytes: 1 << 40,
+        agents: 2,
+        replica_factor: 1,
+    };
+    let done: Vec<CallResult<()>> = vec![Ok(()), refusal()];
+    let found: Vec<CallResult<bool>> = vec![Ok(true), Ok(false), refusal()];
+    vec![
+        sample("PutStart", Kind::PutStart, &PutStart { items: vec![item] }),
+        sample("PutStarted", Kind::PutStart, &reply(started)),
+        sample("PutEnd", Kind::PutEnd, &PutEnd { items: vec![end] }),
+        sample("PutEnd answer", Kind::PutEnd, &reply(done)),
+        sample(
+            "PutRevoke",
+            Kind::PutRevoke,
+            &PutRevoke {
+                items: vec![(key(), version())],
+            },
+        ),
+        sample("Get", Kind::Get, &Get { keys: vec![key()] }),
+        sample("Located", Kind::Get, &reply(located)),
+        sample("Exists", Kind::Exists, &Exists { keys: vec![key()] }),
+        sample("Exists answer", Kind::Exists, &reply(found)),
+        sample("Remove", Kind::Remove, &Remove { keys: vec![key()] }),
+        sample("List", Kind::List, &list),
+        sample(
+            "Listed",
+            Kind::List,
+            &reply(Listed {
+                entries: vec![(key(), 9)],
+                more: true,
+            }),
+        ),
+        sample("Usage", Kind::Usage, &Usage {}),
+        sample("TenantUsage", Kind::Usage, &reply(usage)),
+        sample("CallError", Kind::Get, &CallError::new(Reason::NotLeader)),
+        sample(
+            "Access",
+            Kind::Usage,
+            &[Access::ReadWrite, Access::ReadOnly, Access::WriteOnly],
+        ),
+    ]
+}
+
+fn calls_of_agents() -> Vec<Sample> {
+    let offer = SegmentOffer {
+        ordinal: 1,
+        generation: SegmentGeneration(0xabc),
+        slabs: 16,
+        slab_bytes: 64 << 20,
+        numa: 1,
+    };
+    let mount = Mount {
+        name: agent_name(),
+        uid: AgentUid(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
+        incarnation: Incarnation(43),
+        data_addr: "127.0.0.1:7070".to_owned(),
+        segments: vec![offer],
+        highest_epoch: epoch(),
+    };
+    let give = Command::SlabGive {
+        slab: slab(),
+        tenant: tenant(),
+        slab_bytes: 64 << 20,
+        view_bytes: Some(1 << 20),
+    };
+    let commands = vec![
+        give,
+        Command::SlabTake { slab: slab() },
+        Command::Erase {
+            extent: extent(),
+            version: version(),
+        },
+        Command::TenantGone { tenant: tenant() },
+    ];
+    let mounted = Mounted {
+        agent: AgentId(5),
+        segments: vec![SegmentId(9)],
+        capability_key: [7; 32],
+        key_id: 3,
+        session_key: [8; 32],
+        heartbeat_ms: 1000,
+        outstanding: commands.clone(),
+    };
+    let events = vec![
+        Event::SlabReady { slab: slab() },
+        Event::SlabFailed {
+            slab: slab(),
+            detail: "no memory".to_owned(),
+        },
+        Event::SlabReturned { slab: slab() },
+        Event::Released {
+            extent: extent(),
+            version: version(),
+        },
+    ];
+    let (agent, incarnation) = (AgentId(5), Incarnation(43));
+    let beat = Heartbeat {
+        agent,
+        incarnation,
+        highest_epoch: epoch(),
+    };
+    let commands = Commands {
+        epoch: epoch(),
+        pool_time: PoolTime(12_345),
+        commands,
+    };
+    vec![
+        sample("Mount", Kind::Mount, &mount),
+        sample("Mounted", Kind::Mount, &reply(Ok::<_, CallError>(mounted))),
+        sample("Heartbeat", Kind::Heartbeat, &beat),
+        sample("Beat", Kind::Heartbeat, &reply(Beat { known: true })),
+        sample("Commands", Kind::Commands, &commands),
+        sample(
+            "Done",
+            Kind::Done,
+            &Done {
+                agent,
+                incarnation,
+                events,
+            },
+        ),
+        sample("Unmount", Kind::Unmount, &Unmount { agent, incarnation }),
+    ]
+}
+
+fn calls_of_data() -> Vec<Sample> {
+    let block_crcs = vec![0xe306_9283, 1];
+    let write = Write {
+        capability: signed(),
+        block_crcs: block_crcs.clone(),
+    };
+    let read = Read {
+        capability: signed(),
+        offset_bytes: 65_536,
+        length_bytes: 1,
+    };
+    let start = ReadStart {
+        version: version(),
+        block_crcs: block_crcs.clone(),
+    };
+    let pull = Pull {
+        capability: signed(),
+        buffer: 4,
+        offset_bytes: 4096,
+        block_crcs: block_crcs.clone(),
+    };
+    let opened = ViewOpened {
+        view: 6,
+        version: version(),
+        slab: slab(),
+        slab_bytes: 64 << 20,
+        carries_memory: true,
+        offset_bytes: 0x10_0000,
+        length_bytes: 0x1_0001,
+        block_crcs,
+    };
+    let detail = "65537 of 65536 bytes".to_owned();
+    let error = DataError {
+        reason: DataReason::ViewLimit,
+        detail,
+    };
+    vec![
+        sample("Write", Kind::Write, &write),
+        sample("Receipt", Kind::Write, &receipt()),
+        sample("Read", Kind::Read, &read),
+        sample("ReadStart", Kind::Read, &start),
+        sample("ReadEnd", Kind::ReadEnd, &ReadEnd { unchanged: true }),
+        sample(
+            "RegisterBuffer",
+            Kind::RegisterBuffer,
+            &RegisterBuffer { length_bytes: 4096 },
+        ),
+        sample(
+            "BufferRegistered",
+            Kind::RegisterBuffer,
+            &BufferRegistered { buffer: 4 },
+        ),
+        sample(
+            "UnregisterBuffer",
+            Kind::UnregisterBuffer,
+            &UnregisterBuffer { buffer: 4 },
+        ),
+        sample("Pull", Kind::Pull, &pull),
+        sample(
+            "OpenView",
+            Kind::OpenView,
+            &OpenView {
+                capability: signed(),
+            },
+        ),
+        sample("ViewOpened", Kind::OpenView, &opened),
+        sample("CloseView", Kind::CloseView, &CloseView { view: 6 }),
+        sample("DataError", Kind::Read, &error),
+    ]
+}

@@ -1,0 +1,68 @@
+//! The types of Larder's custom resources, their defaults and their rules.
+//!
+//! One set of types has three users: the API server (through the YAML in `crds/yaml`), the
+//! operator, and `larder up`, which reads the same YAML without a cluster. What is checked where:
+//!
+//! | check | API server | `larder up` |
+//! |---|---|---|
+//! | unknown fields, defaults, types, required, enums, patterns, bounds | schema | [`Admission`] |
+//! | arithmetic between fields, what may not change | CEL rules in the schema | [`Admission`] |
+//! | keys of `nodes.selector`, numbers | no: operator, [`CachePool::settings`] | the same |
+//! | tenants name a pool that exists, ids are used once | no: operator | [`PoolFile`] |
+//!
+//! Nothing downstream reads the raw objects: [`PoolSettings`] and [`TenantSettings`] hold plain
+//! numbers that were checked once, so that building from them cannot fail. This crate does no
+//! I/O, and it must stay quick to compile, because the command line links it: no Kubernetes
+//! client, no async runtime.
+
+mod admission;
+mod condition;
+mod definition;
+mod document;
+#[expect(
+    unreachable_pub,
+    clippy::duplicated_attributes,
+    reason = "kube's derive copies each struct into a function; columns have equal types"
+)]
+mod node;
+#[expect(
+    unreachable_pub,
+    reason = "kube's derive copies each struct into a function"
+)]
+mod pool;
+mod pool_file;
+mod problem;
+mod quantity;
+mod settings;
+#[expect(
+    unreachable_pub,
+    reason = "kube's derive copies each struct into a function"
+)]
+mod tenant;
+
+pub use admission::Admission;
+pub use condition::Condition;
+pub use definition::{GenerateError, generate, schema};
+pub use document::{Document, DocumentError, DocumentProblem, parse_documents};
+pub use node::{
+    CacheNode, CacheNodeSpec, CacheNodeStatus, HugepageFacts, MemoryFacts, NodeCapability,
+};
+pub use pool::{
+    CachePool, CachePoolSpec, CachePoolStatus, Masters, Medium, Nodes, NodesStatus, Phase,
+    Placement, Tier,
+};
+pub use pool_file::PoolFile;
+pub use problem::{Problem, Problems};
+pub use quantity::{Quantity, QuantityError};
+pub use settings::{PoolSettings, SubjectSettings, TenantSettings};
+pub use tenant::{
+    Access, CacheTenant, CacheTenantSpec, CacheTenantStatus, Limit, PoolRef, ServiceAccountRef,
+    Subject,
+};
+
+/// The API group of every kind of Larder.
+pub const GROUP: &str = "larder.dev";
+/// The one version that is served.
+pub const VERSION: &str = "v1alpha1";
+/// The namespace of an object that names none, as `kubectl` has it without a context.
+pub const DEFAULT_NAMESPACE: &str = "default";

@@ -1,0 +1,139 @@
+//! `CacheNode`: one agent of one pool. The operator writes the spec, the agent the status.
+
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use crate::condition::{self, Condition};
+use crate::tenant::PoolRef;
+
+/// One node of a pool.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "larder.dev",
+    version = "v1alpha1",
+    kind = "CacheNode",
+    namespaced,
+    status = "CacheNodeStatus",
+    derive = "PartialEq",
+    doc = "One node of a CachePool. The operator creates it; the agent on the node reports here.",
+    shortname = "cnode",
+    category = "larder",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.poolRef.name"),
+    printcolumn(name = "Node", type_ = "string", json_path = ".spec.nodeName"),
+    printcolumn(
+        name = "Memory",
+        type_ = "integer",
+        description = "Bytes that the node offers to the pool",
+        json_path = ".status.memory.totalBytes"
+    ),
+    printcolumn(
+        name = "Used",
+        type_ = "integer",
+        description = "Bytes of it that are in use",
+        json_path = ".status.memory.usedBytes"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct CacheNodeSpec {
+    /// The pool, in the same namespace.
+    #[x_kube(validation = Rule::new("self == oldSelf")
+        .message("cannot be changed; the operator creates one CacheNode per pool and node"))]
+    pub pool_ref: PoolRef,
+    /// Name of the Node object.
+    #[schemars(regex(pattern = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"), length(max = 253))]
+    #[x_kube(validation = Rule::new("self == oldSelf")
+        .message("cannot be changed; the operator creates one CacheNode per pool and node"))]
+    pub node_name: String,
+}
+
+/// What the agent of a node reports.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CacheNodeStatus {
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// State of the agent, one entry per type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "condition::list_schema")]
+    pub conditions: Vec<Condition>,
+    /// Uid of the agent's pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub agent_uid: Option<String>,
+    /// One life of the agent's process, in hexadecimal: a random number of 64 bits, which would
+    /// lose digits as a JSON number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    pub incarnation: Option<String>,
+    /// Where clients and other agents reach it, as host:port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 300))]
+    pub address: Option<String>,
+    /// Number of NUMA nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa_count: Option<u32>,
+    /// Memory that the node offers to the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryFacts>,
+    /// Huge pages of the node, one entry per page size.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["pageBytes".into()]))]
+    pub hugepages: Vec<HugepageFacts>,
+    /// What the agent found on the node, and what it lacks and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub capabilities: Vec<NodeCapability>,
+    /// Number of segments that are mounted at the master.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segments: Option<u32>,
+}
+
+/// Memory that a node offers to its pool.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryFacts {
+    /// Bytes in all segments.
+    pub total_bytes: u64,
+    /// Bytes of it in use.
+    pub used_bytes: u64,
+}
+
+/// Huge pages of one size.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HugepageFacts {
+    /// Bytes of one page.
+    pub page_bytes: u64,
+    /// Pages of the node.
+    pub total: u64,
+    /// Pages that nobody uses.
+    pub free: u64,
+}
+
+/// Something that a node has or lacks.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCapability {
+    /// Name, such as `hugepages` or `rdma`.
+    #[schemars(length(max = 63))]
+    pub name: String,
+    /// Whether the node has it.
+    pub available: bool,
+    /// Why not, or what was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub reason: Option<String>,
+}

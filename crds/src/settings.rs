@@ -1,0 +1,283 @@
+//! Pools and tenants as plain numbers, checked once, so that what is built from them cannot fail.
+
+use std::collections::BTreeMap;
+
+use crate::DEFAULT_NAMESPACE;
+use crate::pool::{CachePool, Tier};
+use crate::problem::{Problem, Problems};
+use crate::quantity::Quantity;
+use crate::tenant::{Access, CacheTenant, Subject};
+
+#[cfg(test)]
+mod tests;
+
+/// Agents that `larder up` starts for a pool without `nodes.count`: enough to see bytes move
+/// between two of them.
+const DEFAULT_AGENTS: u32 = 2;
+/// Most slabs of one segment; must equal the limit of the master.
+const MAX_SLABS: u64 = 16_384;
+/// One huge page, in bytes.
+const MIN_SLAB_BYTES: u64 = 2 << 20;
+/// Largest slab, in bytes: with [`MAX_SLABS`] of them a segment has 16 TiB, more than any node.
+const MAX_SLAB_BYTES: u64 = 1 << 30;
+
+/// A pool in numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Namespace of the CachePool.
+    pub namespace: String,
+    /// Name of the CachePool.
+    pub name: String,
+    /// Number of masters.
+    pub masters: u32,
+    /// Labels that a node must carry; empty means every node.
+    pub node_selector: BTreeMap<String, String>,
+    /// `nodes.count`: how many matching nodes are used; `None` means all of them.
+    pub node_count: Option<u32>,
+    /// How many agents `larder up` starts: `nodes.count`, or without it two, or as many as
+    /// `replica_factor` when that is more.
+    pub agents: u32,
+    /// Name of the Dram tier.
+    pub dram_tier: String,
+    /// Memory that the pool takes on each node, in bytes; at least one slab.
+    pub node_dram_bytes: u64,
+    /// Size of a slab, in bytes: a power of two from 2 MiB to 1 GiB, at most `node_dram_bytes`
+    /// and at least a 16,384th of it. What does not fill a whole slab stays unused.
+    pub slab_bytes: u64,
+    /// Copies of each object that does not ask for another number; at least 1.
+    pub replica_factor: u32,
+}
+
+/// A tenant in numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantSettings {
+    /// Namespace of the CacheTenant.
+    pub namespace: String,
+    /// Name of the CacheTenant.
+    pub name: String,
+    /// Name of its CachePool, in the same namespace.
+    pub pool_name: String,
+    /// Identity in the pool: 1 to 128 of `[A-Za-z0-9._-]`, not starting with `.`, `_` or `-`.
+    pub tenant_id: String,
+    /// Who may act as this tenant.
+    pub subjects: Vec<SubjectSettings>,
+    /// What it may do.
+    pub access: Access,
+    /// Most bytes; at least 1.
+    pub limit_bytes: Option<u64>,
+    /// Most objects; at least 1.
+    pub limit_objects: Option<u64>,
+    /// Most bytes that readers on one node hold as views; `None` means a quarter of
+    /// [`PoolSettings::node_dram_bytes`].
+    pub view_bytes: Option<u64>,
+}
+
+/// A ServiceAccount that may act as a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SubjectSettings {
+    /// Namespace of the ServiceAccount; the tenant's own where the user named none.
+    pub namespace: String,
+    /// Name of the ServiceAccount.
+    pub name: String,
+}
+
+impl CachePool {
+    /// The pool in numbers. Checks all that they rest on, also what the API server has checked,
+    /// since an object may have been stored under older rules.
+    ///
+    /// # Errors
+    /// All [`Problems`] that were found.
+    pub fn settings(&self) -> Result<PoolSettings, Problems> {
+        let mut problems = Vec::new();
+        for key in self
+            .spec
+            .nodes
+            .selector
+            .keys()
+            .filter(|key| !is_label_key(key))
+        {
+            let message = format!("'{key}' is not a label key, such as example.com/disk");
+            problems.push(Problem::new("spec.nodes.selector", message));
+        }
+        if self.spec.masters.replicas != 1 {
+            let message = "must be 1; 3 and 5 come with replicated masters";
+            problems.push(Problem::new("spec.masters.replicas", message));
+        }
+        let replica_factor = self.spec.placement.replica_factor;
+        let node_count = self.spec.nodes.count;
+        if replica_factor == 0 || node_count.is_some_and(|n| n > 0 && replica_factor > n) {
+            let message = "must be at least 1 and not larger than nodes.count";
+            problems.push(Problem::new("spec.placement.replicaFactor", message));
+        }
+        let dram = match self.spec.tiers.as_slice() {
+            [tier] => tier.numbers(&mut problems),
+            _ => {
+                problems.push(Problem::new("spec.tiers", "must be exactly one tier"));
+                None
+            }
+        };
+        let name = name_of(self.metadata.name.as_deref(), &mut problems);
+        Problems::unless_empty(problems)?;
+        let Some((dram_tier, node_dram_bytes, slab_bytes)) = dram else {
+            return Err(Problem::new("spec.tiers", "must be exactly one tier").into());
+        };
+        Ok(PoolSettings {
+            namespace: namespace_of(self.metadata.namespace.as_deref()),
+            name,
+            masters: self.spec.masters.replicas,
+            node_selector: self.spec.nodes.selector.clone(),
+            node_count,
+            agents: node_count.unwrap_or(DEFAULT_AGENTS.max(replica_factor)),
+            dram_tier,
+            node_dram_bytes,
+            slab_bytes,
+            replica_factor,
+        })
+    }
+}
+
+impl Tier {
+    /// Name, bytes on a node and bytes of a slab.
+    fn numbers(&self, problems: &mut Vec<Problem>) -> Option<(String, u64, u64)> {
+        let size_bytes = bytes_of(&self.size, "spec.tiers[0].size", problems)?;
+        let slab_bytes = bytes_of(&self.slab_size, "spec.tiers[0].slabSize", problems)?;
+        let in_range = (MIN_SLAB_BYTES..=MAX_SLAB_BYTES.min(size_bytes)).contains(&slab_bytes);
+        if !in_range || !slab_bytes.is_power_of_two() {
+            let message = "must be a power of two from 2Mi to 1Gi and not larger than size";
+            problems.push(Problem::new("spec.tiers[0].slabSize", message));
+            return None;
+        }
+        if size_bytes.div_ceil(slab_bytes) > MAX_SLABS {
+            let message = "must be at most 16384 slabs; choose a larger slabSize";
+            problems.push(Problem::new("spec.tiers[0].size", message));
+            return None;
+        }
+        Some((self.name.clone(), size_bytes, slab_bytes))
+    }
+}
+
+impl CacheTenant {
+    /// The tenant in numbers, its id computed where the user gave none. Checks all that they rest
+    /// on, as [`CachePool::settings`] does.
+    ///
+    /// # Errors
+    /// All [`Problems`] that were found.
+    pub fn settings(&self) -> Result<TenantSettings, Problems> {
+        let mut problems = Vec::new();
+        let name = name_of(self.metadata.name.as_deref(), &mut problems);
+        let namespace = namespace_of(self.metadata.namespace.as_deref());
+        let tenant_id = self
+            .spec
+            .tenant_id
+            .clone()
+            .unwrap_or_else(|| format!("{namespace}.{name}"));
+        if !is_tenant_id(&tenant_id) {
+            let message = format!(
+                "'{tenant_id}' is not a tenant id: 1 to 128 letters, digits, '.', '_' and '-', \
+                 starting with a letter or digit"
+            );
+            problems.push(Problem::new("spec.tenantId", message));
+        }
+        let limit = self.spec.limit.as_ref();
+        let limit_bytes = limit
+            .and_then(|limit| limit.bytes.as_ref())
+            .and_then(|bytes| bytes_of(bytes, "spec.limit.bytes", &mut problems));
+        let limit_objects = limit.and_then(|limit| limit.objects);
+        for (path, count) in [
+            ("spec.limit.bytes", limit_bytes),
+            ("spec.limit.objects", limit_objects),
+        ] {
+            if count == Some(0) {
+                problems.push(Problem::new(path, "must be more than 0"));
+            }
+        }
+        let view_bytes = self.spec.view_bytes.as_ref();
+        let view_bytes =
+            view_bytes.and_then(|bytes| bytes_of(bytes, "spec.viewBytes", &mut problems));
+        Problems::unless_empty(problems)?;
+        Ok(TenantSettings {
+            subjects: self
+                .spec
+                .subjects
+                .iter()
+                .map(|s| s.settings(&namespace))
+                .collect(),
+            namespace,
+            name,
+            pool_name: self.spec.pool_ref.name.clone(),
+            tenant_id,
+            access: self.spec.access,
+            limit_bytes,
+            limit_objects,
+            view_bytes,
+        })
+    }
+}
+
+impl Subject {
+    fn settings(&self, tenant_namespace: &str) -> SubjectSettings {
+        let account = &self.service_account;
+        SubjectSettings {
+            namespace: account
+                .namespace
+                .clone()
+                .unwrap_or_else(|| tenant_namespace.to_owned()),
+            name: account.name.clone(),
+        }
+    }
+}
+
+fn name_of(name: Option<&str>, problems: &mut Vec<Problem>) -> String {
+    if name.is_none() {
+        problems.push(Problem::new("metadata.name", "is required"));
+    }
+    name.unwrap_or_default().to_owned()
+}
+
+fn namespace_of(namespace: Option<&str>) -> String {
+    namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned()
+}
+
+fn bytes_of(quantity: &Quantity, path: &str, problems: &mut Vec<Problem>) -> Option<u64> {
+    match quantity.bytes() {
+        Ok(bytes) => Some(bytes),
+        Err(error) => {
+            problems.push(Problem::new(path, error.to_string()));
+            None
+        }
+    }
+}
+
+fn is_tenant_id(text: &str) -> bool {
+    text.len() <= 128
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// Whether Kubernetes takes `key` as the key of a label: an optional DNS name and a slash, then
+/// up to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends.
+fn is_label_key(key: &str) -> bool {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let ends_well = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    let name_fits = name.len() <= 63
+        && ends_well(name)
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+    let lower = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let prefix_fits = prefix.is_none_or(|prefix| {
+        prefix.len() <= 253
+            && prefix
+                .split('.')
+                .all(|label| ends_well(label) && label.bytes().all(lower))
+    });
+    name_fits && prefix_fits
+}

@@ -1,0 +1,10 @@
+//! The benchmark harness: alternating pairs of ours and a ceiling, in one run.
+//!
+//! How each name is measured stands in `docs/benchmarks.md`.
+
+pub mod ceiling;
+pub mod kv;
+mod kv_pool;
+pub mod pair;
+pub mod report;
+pub mod spin;

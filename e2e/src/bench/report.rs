@@ -1,0 +1,96 @@
+//! Results: one JSON object a line, and the same as a table.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// One result. Absent ratios were not measured; they are never 0.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// For example `kv.remote.get.1m`.
+    pub name: String,
+    /// The median over all pairs.
+    pub value: f64,
+    /// `us` (p50), `GB/s`, `keys/s`.
+    pub unit: String,
+    /// Ours against theirs as speed, by whom; above 1 we are better.
+    pub ratios: BTreeMap<String, f64>,
+    /// Theirs ÷ ours in processor time for the same work.
+    pub ratios_cpu: BTreeMap<String, f64>,
+    /// How many pairs.
+    pub samples: usize,
+    /// Quartiles of the first ratio, or of the value where there is none.
+    pub spread: [f64; 2],
+    /// Processor time of all our processes for one operation, in us.
+    pub cpu_us_per_op: f64,
+    /// Depth, replicas, sync policy, TLS, checksums.
+    pub config: BTreeMap<String, String>,
+}
+
+/// The file that results go to.
+#[derive(Debug)]
+pub struct Report {
+    path: PathBuf,
+    file: std::fs::File,
+    lines: Vec<Line>,
+}
+
+impl Report {
+    /// Starts a new file at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn create(path: &Path) -> Result<Self> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let file = std::fs::File::create(path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            lines: Vec::new(),
+        })
+    }
+
+    /// Adds a line to the file at once, so that a broken run keeps what it measured.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn add(&mut self, line: Line) -> Result<()> {
+        serde_json::to_writer(&mut self.file, &line)?;
+        self.file.write_all(b"\n")?;
+        self.file.flush()?;
+        self.lines.push(line);
+        Ok(())
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut out = format!(
+            "{:<26} {:>12} {:<7} {:>9} {:>15} {:>9} {:>9} {:>3}\n",
+            "name", "value", "unit", "÷ceiling", "quartiles", "cpu ÷", "cpu us/op", "n"
+        );
+        for line in &self.lines {
+            let ratio = line.ratios.values().next();
+            let cpu = line.ratios_cpu.values().next();
+            out.push_str(&format!(
+                "{:<26} {:>12.2} {:<7} {:>9} {:>15} {:>9} {:>9.1} {:>3}\n",
+                line.name,
+                line.value,
+                line.unit,
+                ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
+                format!("{:.3}–{:.3}", line.spread[0], line.spread[1]),
+                cpu.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
+                line.cpu_us_per_op,
+                line.samples,
+            ));
+        }
+        out.push_str(&format!("written to {}\n", self.path.display()));
+        out
+    }
+}

@@ -1,0 +1,57 @@
+//! Whole systems as local processes: `larder up` and everything that may happen to it.
+//!
+//! Needs nothing but the built `larder` program. Each test has a pool of its own and takes it
+//! down again.
+
+mod bulk;
+mod death;
+mod pages;
+mod rig;
+mod trust;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+fn test(name: &'static str, run: fn() -> anyhow::Result<()>) -> Trial {
+    Trial::test(name, move || {
+        run().map_err(|error| Failed::from(format!("{error:#}")))
+    })
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Pools of several processes each: side by side they only slow each other down.
+    arguments.test_threads = arguments.test_threads.or(Some(2));
+    let tests = vec![
+        test(
+            "process_ten_gib_through_one_gib_at_the_limit",
+            bulk::ten_gib,
+        ),
+        test(
+            "process_a_killed_client_gives_its_space_back",
+            death::client_killed,
+        ),
+        test(
+            "process_a_client_that_stops_at_any_step_gives_its_space_back",
+            death::each_step,
+        ),
+        test(
+            "process_an_agent_killed_costs_its_objects_only",
+            death::agent_killed,
+        ),
+        test(
+            "process_a_master_killed_empties_the_pool",
+            death::master_killed,
+        ),
+        test(
+            "process_foreign_capabilities_reach_nothing",
+            trust::capabilities,
+        ),
+        test("process_strangers_reach_nothing", trust::strangers),
+        test("process_tenants_see_only_their_own", trust::tenants),
+        test("process_pages_are_valid_and_name_no_key", pages::metrics),
+        test("process_down_leaves_nothing", pages::down_leaves_nothing),
+    ];
+    libtest_mimic::run(&arguments, tests).exit_code()
+}

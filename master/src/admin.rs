@@ -1,0 +1,270 @@
+//! The admin port: metrics and probes for everybody, the rest for the operator and administrators.
+
+mod listener;
+mod reject;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, put};
+use larder_store::TenantPolicy;
+use larder_telemetry::Registry;
+use larder_telemetry::metrics::CONTENT_TYPE;
+use larder_types::{Access, Principal, Reason, TenantId};
+use larder_wire::CallError;
+use larder_wire::limit::MAX_CREDENTIAL_BYTES;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use crate::event::{AdminAsk, Event};
+use crate::identity::{Identity, IdentityError};
+use crate::node::Role;
+use listener::Limited;
+use reject::Rejection;
+
+/// The longest body, in bytes: a policy has a few numbers.
+const MAX_BODY_BYTES: usize = 16 * 1024;
+/// The most connections of the admin port: two scrapers, kubelet, the operator and some people.
+const MAX_CONNECTIONS: usize = 256;
+/// How long the leader may take for an answer; its own deadline for a change is shorter.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a page of metrics waits for fresh gauges.
+const GAUGES_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the routes share.
+#[derive(Clone, Debug)]
+pub(crate) struct Admin {
+    pub(crate) pool: String,
+    pub(crate) name: String,
+    pub(crate) identity: Arc<dyn Identity>,
+    pub(crate) events: mpsc::Sender<Event>,
+    pub(crate) registry: Registry,
+    pub(crate) role: watch::Receiver<Role>,
+}
+
+/// Who asks; put beside each request that passed.
+#[derive(Clone, Debug)]
+struct Asker(Principal);
+
+/// Body of `PUT /v1/tenants/{id}`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyBody {
+    #[serde(default)]
+    access: Access,
+    #[serde(default)]
+    limit_bytes: Option<u64>,
+    #[serde(default)]
+    limit_objects: Option<u64>,
+    #[serde(default)]
+    view_bytes: Option<u64>,
+}
+
+/// Serves the admin port until `stop` ends.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    admin: Admin,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let limited = Limited::new(listener, MAX_CONNECTIONS);
+    axum::serve(limited, router(admin))
+        .with_graceful_shutdown(stop)
+        .await
+}
+
+fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/v1/status", get(status))
+        .route("/v1/tenants", get(tenants))
+        .route("/v1/tenants/{id}", put(put_tenant).delete(delete_tenant))
+        .route("/v1/agents", get(agents))
+        .route("/v1/check", get(check))
+        .fallback(|| async { Rejection::not_found("no such route") })
+        .method_not_allowed_fallback(|| async { Rejection::method() })
+        // Around everything, unknown routes too: a stranger learns nothing, not even names.
+        .layer(middleware::from_fn_with_state(admin.clone(), authenticate))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(admin)
+}
+
+/// Lets the three open routes and proven operators and administrators pass.
+async fn authenticate(
+    State(admin): State<Admin>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Rejection> {
+    let open = ["/metrics", "/healthz", "/readyz"];
+    if request.method() == Method::GET && open.contains(&request.uri().path()) {
+        return Ok(next.run(request).await);
+    }
+    let credential = bearer(request.headers()).ok_or_else(Rejection::no_credential)?;
+    let principal = admin
+        .identity
+        .prove(credential)
+        .await
+        .map_err(|error| match error {
+            IdentityError::Unknown => Rejection::no_credential(),
+            IdentityError::Unavailable { .. } => {
+                tracing::warn!(error = larder_telemetry::error_chain(&error), "identity");
+                Rejection::from(CallError::new(Reason::Overloaded))
+            }
+        })?;
+    if !matches!(principal, Principal::Operator | Principal::Admin) {
+        audit(
+            &principal,
+            request.method(),
+            request.uri().path(),
+            "refused",
+        );
+        return Err(Rejection::role(&principal));
+    }
+    request.extensions_mut().insert(Asker(principal));
+    Ok(next.run(request).await)
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let text = headers.get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, credential) = text.split_at_checked("Bearer ".len())?;
+    let fits = scheme.eq_ignore_ascii_case(b"Bearer ")
+        && (1..=MAX_CREDENTIAL_BYTES).contains(&credential.len());
+    fits.then_some(credential)
+}
+
+/// One line for each change, done or refused, and each try without the right.
+fn audit(principal: &Principal, action: &Method, object: &str, outcome: &str) {
+    tracing::info!(target: "audit", %principal, %action, object, outcome, "admin call");
+}
+
+impl Admin {
+    async fn ask(&self, ask: AdminAsk) -> Result<Value, CallError> {
+        let role = *self.role.borrow();
+        if role != Role::Leading {
+            return Err(CallError::new(role.refusal()));
+        }
+        let (reply, answer) = oneshot::channel();
+        self.events
+            .try_send(Event::Asked(ask, reply))
+            .map_err(|_| CallError::new(Reason::Overloaded))?;
+        match timeout(ANSWER_TIMEOUT, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(CallError::new(self.role.borrow().refusal())),
+            Err(_) => Err(CallError::new(Reason::DeadlinePassed)),
+        }
+    }
+
+    async fn document(&self, ask: AdminAsk) -> Result<Response, Rejection> {
+        let value = self.ask(ask).await?;
+        Ok(axum::Json(value).into_response())
+    }
+
+    /// Makes a change and leaves an audit line, however it ends.
+    async fn change(
+        &self,
+        asker: &Asker,
+        method: &Method,
+        object: &str,
+        ask: AdminAsk,
+    ) -> Result<Response, Rejection> {
+        let done = self.ask(ask).await;
+        let outcome = done
+            .as_ref()
+            .map_or_else(|error| error.reason.label(), |_| "done");
+        audit(&asker.0, method, object, outcome);
+        done?;
+        Ok(StatusCode::NO_CONTENT.into_response())
+    }
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    // An old gauge is better than no page: whoever debugs an overload needs it most.
+    drop(timeout(GAUGES_TIMEOUT, admin.ask(AdminAsk::Gauges)).await);
+    (
+        [(header::CONTENT_TYPE, CONTENT_TYPE)],
+        admin.registry.render(),
+    )
+        .into_response()
+}
+
+async fn readyz(State(admin): State<Admin>) -> Response {
+    let role = *admin.role.borrow();
+    let status = if role == Role::Leading {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, format!("{}\n", role.name())).into_response()
+}
+
+async fn status(State(admin): State<Admin>) -> Result<Response, Rejection> {
+    let role = *admin.role.borrow();
+    if role != Role::Leading {
+        // Who is starting or following has no figures, but can say what it is.
+        let Admin { pool, name, .. } = &admin;
+        let document = json!({ "pool": pool, "name": name, "role": role.name() });
+        return Ok(axum::Json(document).into_response());
+    }
+    admin.document(AdminAsk::Status).await
+}
+
+async fn tenants(State(admin): State<Admin>) -> Result<Response, Rejection> {
+    admin.document(AdminAsk::Tenants).await
+}
+
+async fn agents(State(admin): State<Admin>) -> Result<Response, Rejection> {
+    admin.document(AdminAsk::Agents).await
+}
+
+async fn check(State(admin): State<Admin>) -> Result<Response, Rejection> {
+    admin.document(AdminAsk::Check).await
+}
+
+async fn put_tenant(
+    State(admin): State<Admin>,
+    axum::Extension(asker): axum::Extension<Asker>,
+    Path(id): Path<String>,
+    body: axum::body::Bytes,
+) -> Result<Response, Rejection> {
+    let tenant = TenantId::new(&id).map_err(Rejection::bad_argument)?;
+    let PolicyBody {
+        access,
+        limit_bytes,
+        limit_objects,
+        view_bytes,
+    } = serde_json::from_slice(&body).map_err(Rejection::bad_argument)?;
+    let policy = TenantPolicy {
+        access,
+        limit_bytes,
+        limit_objects,
+        view_bytes,
+    };
+    admin
+        .change(
+            &asker,
+            &Method::PUT,
+            &id,
+            AdminAsk::TenantSet(tenant, policy),
+        )
+        .await
+}
+
+async fn delete_tenant(
+    State(admin): State<Admin>,
+    axum::Extension(asker): axum::Extension<Asker>,
+    Path(id): Path<String>,
+) -> Result<Response, Rejection> {
+    let tenant = TenantId::new(&id).map_err(Rejection::bad_argument)?;
+    admin
+        .change(&asker, &Method::DELETE, &id, AdminAsk::TenantDelete(tenant))
+        .await
+}

@@ -1,0 +1,34 @@
+//! Pool time: milliseconds since this master began to lead, on a clock that counts suspend too.
+
+use larder_types::PoolTime;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Tells pool time. Starts at 0; never goes back; no wall clock has a say.
+///
+/// `std::time::Instant` was not taken: on Linux it stands still while the machine sleeps, and a
+/// leader that slept must not believe that its agents were just heard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PoolClock {
+    start_ms: u64,
+}
+
+impl PoolClock {
+    pub(crate) fn start() -> Self {
+        Self {
+            start_ms: boot_ms(),
+        }
+    }
+
+    pub(crate) fn now(self) -> PoolTime {
+        PoolTime(boot_ms().saturating_sub(self.start_ms))
+    }
+}
+
+fn boot_ms() -> u64 {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(tv_nsec).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000)
+        .saturating_add(nanos / 1_000_000)
+}

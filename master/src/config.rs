@@ -1,0 +1,311 @@
+//! The configuration of a master: one JSON file, every key known, every value checked.
+
+use std::path::{Path, PathBuf};
+
+use larder_store::{MAX_REPLICAS, TenantPolicy};
+use larder_types::{Access, TenantId};
+use serde::Deserialize;
+
+/// Why a configuration was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}; check the path and its permissions", .path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is no JSON of the right shape. The source names line and value.
+    #[error("{} is not valid at `{key}`", .path.display())]
+    Shape {
+        /// Which file.
+        path: PathBuf,
+        /// Where in it.
+        key: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// A value is out of range.
+    #[error("`{key}` {what}")]
+    Value {
+        /// Which key.
+        key: &'static str,
+        /// What it has to be.
+        what: String,
+    },
+}
+
+/// How events are logged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// `human` or `json`; empty is `human`.
+    pub format: String,
+    /// Directives as in `info,larder_master=debug`; empty is `info`.
+    pub filter: String,
+}
+
+/// Everything that a master can be told.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The name of the pool.
+    pub pool: String,
+    /// The name of this master.
+    pub name: String,
+    /// `host:port` for clients and agents; nothing else is bound. Port 0 takes a free one.
+    pub client_addr: String,
+    /// `host:port` for metrics, probes and administration.
+    pub admin_addr: String,
+    /// Where the generation stands; made if missing.
+    pub state_dir: PathBuf,
+    /// The root of the pool's keys: 64 hex digits, readable by this user only.
+    pub root_key_file: PathBuf,
+    /// Which credential proves what.
+    pub identities_file: PathBuf,
+    /// The tenants that exist from the start.
+    pub tenants_file: PathBuf,
+    /// Replicas of an object unless a put says otherwise; 1 to 3.
+    #[serde(default = "defaults::replica_factor")]
+    pub replica_factor: u8,
+    /// After this much silence nothing new is placed on an agent, in ms.
+    #[serde(default = "defaults::agent_suspect_ms")]
+    pub agent_suspect_ms: u64,
+    /// After this much silence an agent's segments are lost, in ms.
+    #[serde(default = "defaults::agent_ttl_ms")]
+    pub agent_ttl_ms: u64,
+    /// After this long a put without an end may be discarded, in ms.
+    #[serde(default = "defaults::put_discard_ms")]
+    pub put_discard_ms: u64,
+    /// How long a session token lasts, in ms.
+    #[serde(default = "defaults::session_token_ms")]
+    pub session_token_ms: u64,
+    /// The most connections of clients and agents together.
+    #[serde(default = "defaults::max_connections")]
+    pub max_connections: usize,
+    /// Written when this master can serve: its names, pid and real addresses.
+    #[serde(default)]
+    pub ready_file: Option<PathBuf>,
+    /// How events are logged.
+    #[serde(default)]
+    pub log: LogConfig,
+}
+
+mod defaults {
+    pub(super) const fn replica_factor() -> u8 {
+        1
+    }
+    pub(super) const fn agent_suspect_ms() -> u64 {
+        3_000
+    }
+    pub(super) const fn agent_ttl_ms() -> u64 {
+        10_000
+    }
+    pub(super) const fn put_discard_ms() -> u64 {
+        30_000
+    }
+    pub(super) const fn session_token_ms() -> u64 {
+        3_600_000
+    }
+    pub(super) const fn max_connections() -> usize {
+        4_096
+    }
+}
+
+/// One line of the tenants file, and the body of `PUT /v1/tenants/{id}` with the id in the path.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantConfig {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// What it may do.
+    #[serde(default)]
+    pub access: Access,
+    /// The most bytes that it may be charged.
+    #[serde(default)]
+    pub limit_bytes: Option<u64>,
+    /// The most objects that it may hold.
+    #[serde(default)]
+    pub limit_objects: Option<u64>,
+    /// The most bytes that its views may hold on one agent.
+    #[serde(default)]
+    pub view_bytes: Option<u64>,
+}
+
+impl TenantConfig {
+    /// The tenant and what it may do.
+    #[must_use]
+    pub fn into_policy(self) -> (TenantId, TenantPolicy) {
+        let Self {
+            tenant,
+            access,
+            limit_bytes,
+            limit_objects,
+            view_bytes,
+        } = self;
+        (
+            tenant,
+            TenantPolicy {
+                access,
+                limit_bytes,
+                limit_objects,
+                view_bytes,
+            },
+        )
+    }
+}
+
+impl Config {
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the key where there is one.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let config: Self = read_json(path)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Reads the tenants that exist from the start.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn load_tenants(&self) -> Result<Vec<TenantConfig>, ConfigError> {
+        read_json(&self.tenants_file)
+    }
+
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |key, what: &str| {
+            Err(ConfigError::Value {
+                key,
+                what: what.to_owned(),
+            })
+        };
+        for (key, text) in [("pool", &self.pool), ("name", &self.name)] {
+            if text.is_empty() || text.len() > 253 {
+                return refuse(key, "must have 1 to 253 bytes");
+            }
+        }
+        for (key, text) in [
+            ("client_addr", &self.client_addr),
+            ("admin_addr", &self.admin_addr),
+        ] {
+            if text
+                .rsplit_once(':')
+                .is_none_or(|(_, port)| port.parse::<u16>().is_err())
+            {
+                return refuse(key, "must be host:port, for example 127.0.0.1:0");
+            }
+        }
+        if !(1..=MAX_REPLICAS).contains(&self.replica_factor) {
+            return refuse("replica_factor", "must be 1 to 3");
+        }
+        let positive = [
+            ("agent_suspect_ms", self.agent_suspect_ms),
+            ("put_discard_ms", self.put_discard_ms),
+            ("session_token_ms", self.session_token_ms),
+            ("max_connections", self.max_connections as u64),
+        ];
+        for (key, value) in positive {
+            if value == 0 {
+                return refuse(key, "must be at least 1");
+            }
+        }
+        if self.agent_ttl_ms <= self.agent_suspect_ms {
+            return refuse("agent_ttl_ms", "must be more than agent_suspect_ms");
+        }
+        Ok(())
+    }
+}
+
+fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, ConfigError> {
+    let read = |source| ConfigError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let text = std::fs::read_to_string(path).map_err(read)?;
+    parse_json(path, &text)
+}
+
+/// Decodes `text`; an error names the key and `path`.
+pub(crate) fn parse_json<T: for<'de> Deserialize<'de>>(
+    path: &Path,
+    text: &str,
+) -> Result<T, ConfigError> {
+    let mut decoder = serde_json::Deserializer::from_str(text);
+    let value = serde_path_to_error::deserialize(&mut decoder).map_err(|error| {
+        let key = error.path().to_string();
+        ConfigError::Shape {
+            path: path.to_owned(),
+            key,
+            source: error.into_inner(),
+        }
+    })?;
+    decoder.end().map_err(|source| ConfigError::Shape {
+        path: path.to_owned(),
+        key: ".".to_owned(),
+        source,
+    })?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = r#"{"pool":"p","name":"m-0","client_addr":"127.0.0.1:0",
+        "admin_addr":"127.0.0.1:0","state_dir":"s","root_key_file":"k",
+        "identities_file":"i","tenants_file":"t"}"#;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let chain = |error: &ConfigError| larder_telemetry::error_chain(error);
+        let config: Config = parse_json(Path::new("m.json"), text).map_err(|e| chain(&e))?;
+        config.check().map_err(|e| chain(&e))?;
+        Ok(config)
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_documents() {
+        let config = parse(SMALL).expect("valid");
+        assert_eq!(config.replica_factor, 1);
+        assert_eq!(
+            (config.agent_suspect_ms, config.agent_ttl_ms),
+            (3_000, 10_000)
+        );
+        assert_eq!(config.put_discard_ms, 30_000);
+        assert_eq!(config.max_connections, 4_096);
+    }
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        let text = SMALL.replacen('{', r#"{"replica_facto":2,"#, 1);
+        let error = parse(&text).expect_err("unknown");
+        assert!(
+            error.contains("replica_facto") && error.contains("m.json"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn wrong_types_and_ranges_name_the_key() {
+        let cases = [
+            (r#""agent_ttl_ms":"10s","#, "agent_ttl_ms"),
+            (r#""agent_ttl_ms":3000,"#, "agent_ttl_ms"),
+            (r#""replica_factor":4,"#, "replica_factor"),
+            (r#""max_connections":0,"#, "max_connections"),
+            (r#""log":{"formt":"json"},"#, "formt"),
+        ];
+        for (extra, key) in cases {
+            let error = parse(&SMALL.replacen('{', &format!("{{{extra}"), 1)).expect_err(extra);
+            assert!(error.contains(key), "{error}");
+        }
+        let error = parse(&SMALL.replace("127.0.0.1:0", "localhost")).expect_err("no port");
+        assert!(error.contains("client_addr"), "{error}");
+    }
+}

@@ -1,0 +1,129 @@
+//! The hello at the master's end: who speaks, and whether the leader lets it in.
+
+use larder_types::Principal;
+use larder_wire::frame::{FLAG_ERROR, FLAG_REPLY};
+use larder_wire::{
+    Frame, Hello, Kind, Purpose, Refused, RefusedReason, Welcome, decode_body, encode_frame,
+    negotiate,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{End, Lane, OUTBOX_LENGTH, Session, Shared};
+use crate::event::{ConnectionId, Event, Opened, Outgoing};
+use crate::identity::{Identity, IdentityError};
+use crate::session::low_bits;
+
+impl Lane {
+    /// Reads the hello, proves who speaks and asks the leader to let it in.
+    pub(super) async fn greet(
+        &mut self,
+        connection: ConnectionId,
+        shared: &Shared,
+    ) -> Result<Session, End> {
+        let (header, hello) = loop {
+            if let Some((header, body)) = self.decoder.next_frame()? {
+                if header.kind != Kind::Hello || header.has(FLAG_REPLY) {
+                    let detail = "a connection starts with a hello".to_owned();
+                    return Err(Refused {
+                        reason: RefusedReason::Frame,
+                        detail,
+                    }
+                    .into());
+                }
+                break (header, decode_body::<Hello>(header.kind, body)?);
+            }
+            if self.read().await? == 0 {
+                self.decoder.finish()?;
+                return Err(End::Closed);
+            }
+        };
+        let mut out = Vec::new();
+        match self.admit(&hello, connection, shared).await {
+            Ok((welcome, outbox)) => {
+                let mut frame = Frame::reply(&header, 0);
+                frame.session = low_bits(welcome.session);
+                encode_frame(&mut out, frame, &welcome)?;
+                self.decoder.accept(0);
+                self.write(&out).await?;
+                let (purpose, session) = (hello.purpose, welcome.session);
+                Ok(Session {
+                    connection,
+                    purpose,
+                    session,
+                    outbox,
+                })
+            }
+            Err(refused) => {
+                encode_frame(&mut out, Frame::reply(&header, FLAG_ERROR), &refused)?;
+                self.write(&out).await?;
+                Err(End::Told(refused))
+            }
+        }
+    }
+
+    /// Judges a hello. The answer of the leader is part of it.
+    async fn admit(
+        &mut self,
+        hello: &Hello,
+        connection: ConnectionId,
+        shared: &Shared,
+    ) -> Result<(Welcome, mpsc::Receiver<Outgoing>), Refused> {
+        let protocol = negotiate(hello)?;
+        let principal = prove(hello, shared.identity.as_ref()).await?;
+        let (sender, outbox) = mpsc::channel(OUTBOX_LENGTH);
+        let (reply, answer) = oneshot::channel();
+        let purpose = hello.purpose;
+        let opened = Opened {
+            connection,
+            protocol,
+            principal,
+            purpose,
+            outbox: sender,
+            reply,
+        };
+        let stopping = || Refused {
+            reason: RefusedReason::Stopping,
+            detail: "the master is stopping".to_owned(),
+        };
+        self.is_known = true;
+        shared
+            .events
+            .send(Event::Opened(opened))
+            .await
+            .map_err(|_| stopping())?;
+        let welcome = answer.await.map_err(|_| stopping())??;
+        Ok((welcome, outbox))
+    }
+}
+
+/// Who speaks, if the credential proves it and the listener serves such a one.
+async fn prove(hello: &Hello, identity: &dyn Identity) -> Result<Principal, Refused> {
+    let principal = identity.prove(&hello.credential).await.map_err(|error| {
+        let reason = match error {
+            IdentityError::Unknown => RefusedReason::Credential,
+            IdentityError::Unavailable { .. } => {
+                tracing::warn!(error = larder_telemetry::error_chain(&error), "identity");
+                RefusedReason::Busy
+            }
+        };
+        Refused {
+            reason,
+            detail: error.to_string(),
+        }
+    })?;
+    let fits = match hello.purpose {
+        Purpose::Client => matches!(principal, Principal::Tenant(_)),
+        Purpose::Agent => matches!(principal, Principal::Agent(_)),
+    };
+    if !fits {
+        let detail = format!(
+            "{principal} may not open a connection as {:?}",
+            hello.purpose
+        );
+        return Err(Refused {
+            reason: RefusedReason::Role,
+            detail,
+        });
+    }
+    Ok(principal)
+}

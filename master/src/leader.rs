@@ -1,0 +1,302 @@
+//! The owner of the pool's metadata while this master leads: one task, told everything by events.
+//!
+//! A turn takes what is waiting, decides each item, proposes all ops as one entry, applies what is
+//! committed, answers, and hands each connection its bytes once. Nothing else touches the state.
+
+mod admin;
+mod answers;
+mod commit;
+mod decide;
+mod peers;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use larder_store::{Command, Corruption, Leader, Op, Request, Settings, State};
+use larder_types::{AgentId, Epoch, Incarnation, PoolTime, TenantId};
+use larder_wire::{CallResult, RootKey, SessionSigner};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::sync::mpsc;
+
+use crate::agents::AgentTable;
+use crate::calls::CallTable;
+use crate::clock::PoolClock;
+use crate::config::TenantConfig;
+use crate::event::Event;
+use crate::log::{Log, LogError};
+use crate::metrics::MasterMetrics;
+use crate::rpc::Desk;
+use crate::session::Links;
+use decide::Outcome;
+
+/// The most items decided and ops applied in one turn: at about a microsecond each no turn is
+/// longer than 5 ms. One batch may go over it by its own length.
+const TURN_ITEMS: usize = 4_096;
+/// The most events taken from the channel at once.
+const TURN_EVENTS: usize = 256;
+/// The longest time between two ticks, in ms. An idle master wakes four times a second.
+const TICK_MS_MAX: u64 = 250;
+/// The deadline of a call that names none, in ms.
+const DEADLINE_MS: u64 = 5_000;
+/// The longest deadline that a call may ask for, in ms.
+const DEADLINE_MS_MAX: u64 = 60_000;
+
+/// What the leader is set up with.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) pool: String,
+    pub(crate) name: String,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) replica_factor: u8,
+    pub(crate) session_token_ms: u64,
+    pub(crate) settings: Settings,
+}
+
+impl Rules {
+    /// How often agents are to send heartbeats, in ms: three chances before one is suspect.
+    fn heartbeat_ms(&self) -> u64 {
+        (self.settings.agent_suspect_ms / 3).max(1)
+    }
+
+    fn tick_ms(&self) -> u64 {
+        (self.settings.agent_suspect_ms / 8).clamp(5, TICK_MS_MAX)
+    }
+}
+
+/// The secrets that only masters hold, and what is published of them.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) root: RootKey,
+    pub(crate) signer: SessionSigner,
+    pub(crate) session_key: [u8; 32],
+}
+
+/// Why a leader leads no longer.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// It was told to stop.
+    Stopped,
+    /// An agent has seen an epoch above ours: the pool starts over above that generation.
+    StartOver { above: u64 },
+    /// An op did not fit the state.
+    Corrupt(Corruption),
+    /// The log took no more.
+    Log(LogError),
+}
+
+/// The state with its leader and log. Apart from [`Leading`], so that answers can be made from it
+/// while a connection is written to.
+struct Core<L> {
+    state: State,
+    leader: Leader,
+    log: L,
+    random: SmallRng,
+    now: PoolTime,
+    /// What the next entry will hold.
+    entry: Vec<Op>,
+    /// The index of the last entry that is committed and applied.
+    committed: u64,
+    rules: Rules,
+    keys: Keys,
+}
+
+impl<L> Core<L> {
+    fn epoch(&self) -> Epoch {
+        self.leader.epoch()
+    }
+
+    fn desk<'a>(&'a self, agents: &'a AgentTable) -> Desk<'a> {
+        Desk {
+            epoch: self.epoch(),
+            now: self.now,
+            state: &self.state,
+            agents,
+            replica_factor: self.rules.replica_factor,
+            session_key: self.keys.session_key,
+            heartbeat_ms: self.rules.heartbeat_ms(),
+        }
+    }
+}
+
+/// A master that leads.
+pub(crate) struct Leading<L> {
+    core: Core<L>,
+    clock: PoolClock,
+    metrics: MasterMetrics,
+    links: Links,
+    agents: AgentTable,
+    calls: CallTable,
+    /// Commands of this turn.
+    commands: BTreeMap<AgentId, Vec<Command>>,
+    /// Tenants whose sessions end with this turn.
+    tenants_gone: Vec<TenantId>,
+    /// Items decided and ops applied in this turn.
+    touched: usize,
+    next_tick: PoolTime,
+    ended: Option<Ended>,
+}
+
+impl<L: Log> Leading<L> {
+    /// A leader of an empty pool in `epoch`.
+    pub(crate) fn new(
+        epoch: Epoch,
+        rules: Rules,
+        keys: Keys,
+        log: L,
+        metrics: MasterMetrics,
+        clock: PoolClock,
+    ) -> Self {
+        let now = clock.now();
+        let state = State::new(epoch.generation);
+        let leader = Leader::new(&state, epoch, rules.settings.clone(), now);
+        let random = SmallRng::from_os_rng();
+        let (entry, committed) = (Vec::new(), 0);
+        Self {
+            core: Core {
+                state,
+                leader,
+                log,
+                random,
+                now,
+                entry,
+                committed,
+                rules,
+                keys,
+            },
+            clock,
+            metrics,
+            links: Links::default(),
+            agents: AgentTable::default(),
+            calls: CallTable::default(),
+            commands: BTreeMap::new(),
+            tenants_gone: Vec::new(),
+            touched: 0,
+            next_tick: now,
+            ended: None,
+        }
+    }
+
+    /// Makes the tenants that exist from the start. Before anything is served.
+    pub(crate) fn make_tenants(&mut self, tenants: Vec<TenantConfig>) -> CallResult<()> {
+        for config in tenants {
+            let (tenant, policy) = config.into_policy();
+            if let Outcome::Known(Err(error), _) =
+                self.decide(&Request::TenantSet { tenant, policy })
+            {
+                return Err(error);
+            }
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// Leads until something ends it. Every connection has been told why when this returns.
+    pub(crate) async fn run(
+        mut self,
+        events: &mut mpsc::Receiver<Event>,
+        mut stop: Pin<&mut (impl Future<Output = ()> + ?Sized)>,
+    ) -> Ended {
+        let mut taken = Vec::with_capacity(TURN_EVENTS);
+        let mut backlog = VecDeque::new();
+        loop {
+            let is_busy = !backlog.is_empty() || self.calls.has_woken();
+            let pause = if is_busy {
+                Duration::ZERO
+            } else {
+                self.pause()
+            };
+            tokio::select! {
+                () = &mut stop => self.ended = Some(Ended::Stopped),
+                entry = poll_fn(|context| self.core.log.poll_committed(context)) => {
+                    self.commit(entry);
+                }
+                // Zero events: all senders are gone, nobody is left to serve.
+                count = events.recv_many(&mut taken, TURN_EVENTS), if !is_busy => {
+                    if count == 0 {
+                        self.ended = Some(Ended::Stopped);
+                    }
+                }
+                () = tokio::time::sleep(pause) => {}
+            }
+            backlog.extend(taken.drain(..));
+            self.turn(&mut backlog);
+            if let Some(ended) = self.ended.take() {
+                self.say_farewell(&ended);
+                return ended;
+            }
+        }
+    }
+
+    /// How long nothing is to be done unless something happens.
+    fn pause(&self) -> Duration {
+        let deadline = self.calls.next_deadline().unwrap_or(self.next_tick);
+        let next = deadline.min(self.next_tick);
+        // One more: a sleep that ends within the millisecond before would turn in circles.
+        Duration::from_millis(next.since_ms(self.clock.now()) + 1)
+    }
+
+    /// One turn.
+    fn turn(&mut self, events: &mut VecDeque<Event>) {
+        self.core.now = self.clock.now();
+        self.touched = 0;
+        while let Some((id, call)) = self.calls.next_late(self.core.now) {
+            self.answer(id, call);
+        }
+        if self.core.now >= self.next_tick {
+            self.tick();
+        }
+        while self.touched < TURN_ITEMS && self.ended.is_none() {
+            let Some(event) = events.pop_front() else {
+                break;
+            };
+            self.hear(event);
+        }
+        self.settle();
+        self.flush();
+    }
+
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Opened(opened) => self.open(opened),
+            Event::Called(called) => self.call(called),
+            Event::Closed(connection) => self.close(connection),
+            Event::Asked(ask, reply) => self.ask(ask, reply),
+        }
+    }
+
+    fn tick(&mut self) {
+        let pending = self.core.leader.pending_puts();
+        let ops = self.core.leader.tick(&self.core.state, self.core.now);
+        self.metrics
+            .discarded(pending, self.core.leader.pending_puts());
+        let effects = self.core.leader.take_effects();
+        self.route(effects);
+        let is_purging = ops.iter().any(|op| matches!(op, Op::TenantPurge { .. }));
+        self.touched += ops.len();
+        self.core.entry.extend(ops);
+        // A purge goes on in the next turn, not in a quarter of a second.
+        let tick_ms = if is_purging {
+            0
+        } else {
+            self.core.rules.tick_ms()
+        };
+        self.next_tick = self.core.now.plus_ms(tick_ms);
+    }
+
+    fn say_farewell(&mut self, ended: &Ended) {
+        let detail = match ended {
+            Ended::Stopped => "the master stops",
+            Ended::StartOver { .. } => "the pool starts over under a higher generation",
+            Ended::Corrupt(_) => "the master stops after a fault; its log says more",
+            Ended::Log(_) => "another master leads",
+        };
+        self.links.close_all(detail);
+        self.links.flush();
+        self.metrics.forget_all();
+    }
+}

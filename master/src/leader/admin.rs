@@ -1,0 +1,139 @@
+//! What the admin port asks of the leader, and its documents.
+
+use larder_store::{Request, Tenant, check};
+use larder_types::{PoolTime, TenantId};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::{DEADLINE_MS, Leading};
+use crate::calls::{Call, Origin};
+use crate::event::{AdminAnswer, AdminAsk};
+use crate::log::Log;
+use crate::metrics::health_name;
+
+/// The most findings in one answer; how many there are stands beside.
+const FINDINGS_MAX: usize = 100;
+
+impl<L: Log> Leading<L> {
+    pub(super) fn ask(&mut self, ask: AdminAsk, reply: oneshot::Sender<AdminAnswer>) {
+        let answer = match ask {
+            AdminAsk::TenantSet(tenant, policy) => {
+                return self.begin_admin(Request::TenantSet { tenant, policy }, reply);
+            }
+            AdminAsk::TenantDelete(tenant) => {
+                return self.begin_admin(Request::TenantDelete { tenant }, reply);
+            }
+            AdminAsk::Status => self.status(),
+            AdminAsk::Tenants => self.tenants(),
+            AdminAsk::Agents => self.agents(),
+            AdminAsk::Check => self.check(),
+            AdminAsk::Gauges => {
+                let (state, leader) = (&self.core.state, &self.core.leader);
+                self.metrics.refresh(state, leader, self.links.clients());
+                Value::Null
+            }
+        };
+        // Whoever asked may have gone.
+        drop(reply.send(Ok(answer)));
+    }
+
+    fn begin_admin(&mut self, request: Request, reply: oneshot::Sender<AdminAnswer>) {
+        let deadline: PoolTime = self.core.now.plus_ms(DEADLINE_MS);
+        let call = Call::new(Origin::Admin(reply), 1, deadline, Instant::now());
+        self.begin(call, vec![Ok(request)]);
+    }
+
+    fn status(&self) -> Value {
+        let core = &self.core;
+        let epoch = core.epoch();
+        json!({
+            "pool": core.rules.pool,
+            "name": core.rules.name,
+            "role": "leader",
+            "epoch": { "generation": epoch.generation, "term": epoch.term },
+            "pool_time_ms": core.now.0,
+            "tenants": core.state.tenants().count(),
+            "agents": core.state.agents().filter(|(_, a)| !a.segments().is_empty()).count(),
+            "sessions": self.links.clients(),
+            "objects": core.state.objects(),
+            "capacity_bytes": core.state.capacity_bytes(),
+            "used_bytes": core.state.used_bytes(),
+            "reserved_bytes": core.leader.reserved_bytes(),
+            "releasing_bytes": core.state.releasing_bytes(),
+            "pending_puts": core.leader.pending_puts(),
+            "discarded_puts": core.leader.discarded_puts(),
+            "replica_factor": core.rules.replica_factor,
+            "digest": format!("{:016x}", core.state.digest()),
+        })
+    }
+
+    fn tenants(&self) -> Value {
+        let document = |(id, tenant): (&TenantId, &Tenant)| {
+            let (reserved_bytes, reserved_objects) = self.core.leader.reserved_of(id);
+            let policy = tenant.policy();
+            json!({
+                "tenant": id.as_str(),
+                "access": policy.access,
+                "limit_bytes": policy.limit_bytes,
+                "limit_objects": policy.limit_objects,
+                "view_bytes": policy.view_bytes,
+                "used_bytes": tenant.used_bytes(),
+                "objects": tenant.objects().len(),
+                "reserved_bytes": reserved_bytes,
+                "reserved_objects": reserved_objects,
+                "slabs": tenant.slab_count(),
+                "deleting": tenant.is_deleting(),
+            })
+        };
+        json!({ "tenants": self.core.state.tenants().map(document).collect::<Vec<_>>() })
+    }
+
+    fn agents(&self) -> Value {
+        let core = &self.core;
+        let documents = core.state.agents().map(|(id, agent)| {
+            let segments: Vec<Value> = agent
+                .segments()
+                .iter()
+                .filter_map(|segment| core.state.segment(*segment))
+                .map(|segment| {
+                    json!({
+                        "segment": segment.id().0,
+                        "ordinal": segment.ordinal(),
+                        "numa": segment.numa(),
+                        "slab_bytes": segment.slab_bytes(),
+                        "slabs": segment.slab_count(),
+                        "free_slabs": segment.free_slabs(),
+                        "capacity_bytes": segment.capacity_bytes(),
+                    })
+                })
+                .collect();
+            json!({
+                "name": agent.name().as_str(),
+                "agent": id.0,
+                "uid": format!("{:032x}", agent.uid().0),
+                "incarnation": format!("{:016x}", agent.incarnation().0),
+                "health": health_name(core.leader.health(id)),
+                "data_addr": self.agents.get(id).map(|entry| entry.data_addr.as_str()),
+                "segments": segments,
+            })
+        });
+        json!({ "agents": documents.collect::<Vec<_>>() })
+    }
+
+    /// Reads the whole state: about a second for a million objects, in which nothing is served.
+    fn check(&self) -> Value {
+        let findings = check(&self.core.state);
+        self.metrics.found(findings.len());
+        for finding in &findings {
+            tracing::error!(%finding, "the check of the state found a contradiction");
+        }
+        let shown = findings.iter().take(FINDINGS_MAX).map(ToString::to_string);
+        json!({
+            "findings_total": findings.len(),
+            "findings": shown.collect::<Vec<_>>(),
+            "objects": self.core.state.objects(),
+            "digest": format!("{:016x}", self.core.state.digest()),
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! Answers: from outcomes to the bytes of a connection, or to the admin port.
+
+use larder_store::Reply;
+use larder_types::Reason;
+use larder_wire::{CallError, Header, Kind, RefusedReason};
+
+use super::Leading;
+use crate::agents::{AgentEntry, KEY_ID};
+use crate::calls::{Call, CallId, ItemResult, MountFacts, Origin};
+use crate::event::ConnectionId;
+use crate::log::Log;
+use crate::rpc::{self, COMMANDS_MAX};
+
+impl<L: Log> Leading<L> {
+    /// Answers a call that has every outcome, or no time left.
+    pub(super) fn answer(&mut self, id: CallId, mut call: Call) {
+        let results = call.take_results(self.core.committed);
+        match call.origin {
+            Origin::Peer(connection, header) => {
+                if let Some(link) = self.links.get_mut(connection) {
+                    link.calls.remove(&id);
+                }
+                self.metrics.answered(header.kind, &results, call.started);
+                match (header.kind, call.mount) {
+                    (Kind::Done, _) => {}
+                    (Kind::Mount, Some(facts)) => {
+                        self.answer_mount(connection, &header, facts, results);
+                    }
+                    _ => self.reply(connection, &header, &call.keys, results),
+                }
+            }
+            Origin::Admin(reply) => {
+                let result = results.into_iter().next();
+                let result = result.unwrap_or_else(|| Err(CallError::new(Reason::Internal)));
+                // Whoever asked may have gone.
+                drop(reply.send(result.map(|_| serde_json::Value::Null)));
+            }
+            Origin::Own => {
+                for error in results.into_iter().filter_map(Result::err) {
+                    tracing::debug!(%error, "an event changed nothing");
+                }
+            }
+        }
+    }
+
+    fn reply(
+        &mut self,
+        connection: ConnectionId,
+        header: &Header,
+        keys: &[larder_types::Key],
+        results: Vec<ItemResult>,
+    ) {
+        // Request 0 wants no reply.
+        if header.request == 0 {
+            return;
+        }
+        let tenant = self
+            .links
+            .get(connection)
+            .and_then(|link| link.tenant())
+            .cloned();
+        let desk = self.core.desk(&self.agents);
+        self.links.reply(connection, |out| {
+            rpc::answer(out, header, tenant.as_ref(), keys, results, &desk);
+        });
+    }
+
+    /// The agent is mounted now: commands go to this connection from here on, beginning with
+    /// everything that is still to be done.
+    fn answer_mount(
+        &mut self,
+        connection: ConnectionId,
+        header: &Header,
+        facts: MountFacts,
+        mut results: Vec<ItemResult>,
+    ) {
+        let mut rest = Vec::new();
+        let mut mounted_as = None;
+        if let Some(Ok(Reply::Mounted {
+            agent, outstanding, ..
+        })) = results.first_mut()
+        {
+            let agent = *agent;
+            mounted_as = Some(agent);
+            let MountFacts {
+                name,
+                incarnation,
+                data_addr,
+            } = facts;
+            tracing::info!(agent = %name, number = %agent, data_addr, "agent mounted");
+            let key = self.core.keys.root.agent_key(&name, incarnation, KEY_ID);
+            let connection = Some(connection);
+            let entry = AgentEntry {
+                name,
+                incarnation,
+                data_addr,
+                key,
+                connection,
+            };
+            if let Some(former) = self.agents.mount(agent, entry) {
+                let detail = "another connection of this agent mounted after this one";
+                self.links.close(former, RefusedReason::Busy, detail);
+            }
+            // Asked again now: the state may have moved since the mount was decided. What this
+            // turn had for the agent is part of it.
+            *outstanding = self.core.leader.outstanding(&self.core.state, agent);
+            rest = outstanding.split_off(outstanding.len().min(COMMANDS_MAX));
+            self.commands.remove(&agent);
+        }
+        self.reply(connection, header, &[], results);
+        if let Some(agent) = mounted_as {
+            self.send_commands(agent, rest);
+        }
+    }
+
+    /// Answers a whole call with an error.
+    pub(super) fn refuse_call(
+        &mut self,
+        connection: ConnectionId,
+        header: &Header,
+        error: &CallError,
+    ) {
+        self.metrics.refused_call(header.kind, error);
+        if header.request != 0 {
+            self.links
+                .reply(connection, |out| rpc::fail(out, header, error));
+        }
+    }
+}

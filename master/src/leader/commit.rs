@@ -1,0 +1,136 @@
+//! Committing: from ops to the log, and from what is committed to answers, commands and wakes.
+
+use std::task::{Context, Poll, Waker};
+
+use larder_store::{Command, Effects, Op};
+use larder_types::AgentId;
+use larder_wire::Kind;
+use larder_wire::agent::Commands;
+
+use super::{Ended, Leading, TURN_ITEMS};
+use crate::log::{Entry, Log};
+use crate::rpc::{COMMANDS_MAX, wire_command};
+
+impl<L: Log> Leading<L> {
+    /// Proposes, applies, answers and decides again what was woken, until all is quiet or the
+    /// turn is long enough.
+    pub(super) fn settle(&mut self) {
+        loop {
+            self.append();
+            // The waker of the loop is set when it waits; here only what is there is taken.
+            let mut context = Context::from_waker(Waker::noop());
+            while self.ended.is_none()
+                && let Poll::Ready(entry) = self.core.log.poll_committed(&mut context)
+            {
+                self.commit(entry);
+            }
+            while let Some((id, call)) = self.calls.next_complete(self.core.committed) {
+                self.answer(id, call);
+            }
+            if self.touched >= TURN_ITEMS || self.ended.is_some() {
+                break;
+            }
+            let mut is_quiet = true;
+            while self.touched < TURN_ITEMS
+                && let Some(parked) = self.calls.next_woken()
+            {
+                is_quiet = false;
+                self.decide_item(parked, usize::MAX);
+            }
+            if is_quiet && self.core.entry.is_empty() {
+                break;
+            }
+        }
+    }
+
+    pub(super) fn append(&mut self) {
+        if self.core.entry.is_empty() || self.ended.is_some() {
+            return;
+        }
+        let ops = std::mem::take(&mut self.core.entry);
+        self.core.leader.proposed(self.core.log.next_index(), &ops);
+        if let Err(error) = self.core.log.append(ops) {
+            self.ended = Some(Ended::Log(error));
+        }
+    }
+
+    /// Applies a committed entry.
+    pub(super) fn commit(&mut self, entry: Entry) {
+        for op in &entry.ops {
+            let core = &mut self.core;
+            let effects = core
+                .leader
+                .committed(&mut core.state, entry.index, op, core.now);
+            self.touched += 1;
+            self.route(effects);
+            match op {
+                Op::TenantDelete { tenant } => self.tenants_gone.push(tenant.clone()),
+                Op::TenantForgotten { tenant } => self.metrics.forget_tenant(tenant),
+                Op::AgentForgotten { agent } => self.agents.forget(*agent),
+                _ => {}
+            }
+            if self.ended.is_some() {
+                return;
+            }
+        }
+        self.core.committed = entry.index;
+    }
+
+    /// Sends what follows from ops and events on its way.
+    pub(super) fn route(&mut self, effects: Effects) {
+        for (agent, command) in effects.commands {
+            self.commands.entry(agent).or_default().push(command);
+        }
+        for on in &effects.wakes {
+            self.calls.wake(on);
+        }
+        if effects.replicas_lost > 0 {
+            let (replicas, objects) = (effects.replicas_lost, effects.objects_lost);
+            tracing::warn!(replicas, objects, "replicas were lost with their agents");
+        }
+        if let Some(corruption) = effects.corruption {
+            tracing::error!(error = %corruption, "the state is broken; this master stops");
+            self.ended = Some(Ended::Corrupt(corruption));
+        }
+    }
+
+    /// Hands every connection what this turn has for it, once.
+    pub(super) fn flush(&mut self) {
+        for (agent, commands) in std::mem::take(&mut self.commands) {
+            self.send_commands(agent, commands);
+        }
+        for tenant in std::mem::take(&mut self.tenants_gone) {
+            self.links.close_tenant(&tenant);
+        }
+        for connection in self.links.flush() {
+            tracing::warn!(
+                connection = connection.0,
+                "a connection does not take its frames"
+            );
+            self.close(connection);
+        }
+    }
+
+    /// Writes commands for an agent. One without a connection hears them when it mounts again.
+    pub(super) fn send_commands(&mut self, agent: AgentId, commands: Vec<Command>) {
+        let Some(connection) = self.agents.get(agent).and_then(|entry| entry.connection) else {
+            return;
+        };
+        let (epoch, pool_time) = (self.core.epoch(), self.core.now);
+        let mut commands = commands
+            .into_iter()
+            .map(|one| wire_command(one, &self.core.state));
+        loop {
+            let commands: Vec<_> = commands.by_ref().take(COMMANDS_MAX).collect();
+            if commands.is_empty() {
+                break;
+            }
+            let body = Commands {
+                epoch,
+                pool_time,
+                commands,
+            };
+            self.links.push(connection, Kind::Commands, &body);
+        }
+    }
+}

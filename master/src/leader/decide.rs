@@ -1,0 +1,107 @@
+//! Deciding: calls item by item; what waits is parked, what was woken is decided again.
+
+use larder_store::{Decision, Reply, Request, WaitOn};
+use larder_types::Reason;
+use larder_wire::{CallError, CallResult};
+use rand::Rng;
+
+use super::Leading;
+use crate::calls::{Call, CallId, ItemResult, Origin, PARKED_MAX, PARKED_MAX_AGENTS, Parked};
+use crate::log::Log;
+
+/// What came of deciding one item.
+pub(super) enum Outcome {
+    Known(ItemResult, u64),
+    Wait(WaitOn),
+}
+
+impl<L: Log> Leading<L> {
+    /// Decides one request; its ops join the entry of this turn.
+    pub(super) fn decide(&mut self, request: &Request) -> Outcome {
+        let core = &mut self.core;
+        let random = &mut core.random;
+        let pending = core.leader.pending_puts();
+        let decision = core
+            .leader
+            .decide(&core.state, request, core.now, &mut || random.random());
+        self.touched += 1;
+        if !matches!(request, Request::PutRevoke { .. }) {
+            let granted = matches!(
+                &decision,
+                Decision::Reply {
+                    reply: Reply::PutGranted { .. },
+                    ..
+                }
+            );
+            self.metrics
+                .discarded(pending + usize::from(granted), core.leader.pending_puts());
+        }
+        let outcome = match decision {
+            Decision::Reply {
+                ops,
+                reply,
+                saw_index,
+            } => {
+                let index = if ops.is_empty() {
+                    saw_index
+                } else {
+                    core.log.next_index()
+                };
+                core.entry.extend(ops);
+                Outcome::Known(Ok(reply), index)
+            }
+            Decision::Wait { ops, on } => {
+                core.entry.extend(ops);
+                Outcome::Wait(on)
+            }
+            Decision::Refused(refusal) => {
+                let error = CallError {
+                    reason: refusal.reason,
+                    detail: refusal.detail,
+                };
+                Outcome::Known(Err(error), 0)
+            }
+        };
+        let effects = core.leader.take_effects();
+        self.route(effects);
+        outcome
+    }
+
+    /// Takes a call, decides its items in order and parks those that wait.
+    pub(super) fn begin(&mut self, call: Call, items: Vec<CallResult<Request>>) -> CallId {
+        let is_client = match &call.origin {
+            Origin::Peer(connection, _) => self
+                .links
+                .get(*connection)
+                .is_some_and(|link| link.tenant().is_some()),
+            Origin::Admin(_) | Origin::Own => false,
+        };
+        let parked_max = if is_client {
+            PARKED_MAX
+        } else {
+            PARKED_MAX_AGENTS
+        };
+        let id = self.calls.insert(call);
+        for (item, request) in items.into_iter().enumerate() {
+            match request {
+                Ok(request) => self.decide_item(Parked::new(id, item, request), parked_max),
+                Err(error) => self.calls.settle(id, item, Err(error), 0),
+            }
+        }
+        id
+    }
+
+    pub(super) fn decide_item(&mut self, parked: Parked, parked_max: usize) {
+        match self.decide(&parked.request) {
+            Outcome::Known(result, saw_index) => {
+                self.calls
+                    .settle(parked.call, parked.item, result, saw_index);
+            }
+            Outcome::Wait(_) if self.calls.waiting() >= parked_max => {
+                let error = CallError::new(Reason::Overloaded);
+                self.calls.settle(parked.call, parked.item, Err(error), 0);
+            }
+            Outcome::Wait(on) => self.calls.park(parked, on),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Tests of the leader with a log that commits when told.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use larder_telemetry::{Component, Registry};
+use larder_types::{Incarnation, Key, Principal, Reason, TenantId};
+use larder_wire::frame::{FLAG_ERROR, NO_DEADLINE};
+use larder_wire::master::{Exists, Get};
+use larder_wire::{
+    CallError, Frame, FrameDecoder, FrameError, Header, Kind, Purpose, RootKey, SessionSigner,
+    decode_body, encode_frame,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::*;
+use crate::event::{AdminAnswer, AdminAsk, Called, ConnectionId, Opened, Outgoing};
+use crate::log::Entry;
+use crate::rpc::Body;
+
+/// A log that commits up to where it is told.
+struct HeldLog {
+    last: u64,
+    held: VecDeque<Entry>,
+    commits_to: Rc<Cell<u64>>,
+}
+
+impl Log for HeldLog {
+    fn next_index(&self) -> u64 {
+        self.last + 1
+    }
+
+    fn append(&mut self, ops: Vec<Op>) -> Result<u64, LogError> {
+        self.last += 1;
+        self.held.push_back(Entry {
+            index: self.last,
+            ops,
+        });
+        Ok(self.last)
+    }
+
+    fn poll_committed(&mut self, _: &mut Context<'_>) -> Poll<Entry> {
+        if self
+            .held
+            .front()
+            .is_some_and(|entry| entry.index <= self.commits_to.get())
+        {
+            return self.held.pop_front().map_or(Poll::Pending, Poll::Ready);
+        }
+        Poll::Pending
+    }
+}
+
+struct Bench {
+    leading: Leading<HeldLog>,
+    commits_to: Rc<Cell<u64>>,
+    last_request: u64,
+}
+
+fn tenant() -> TenantId {
+    TenantId::new("a").expect("valid")
+}
+
+impl Bench {
+    /// A leader with one tenant, whose log commits nothing from here on.
+    fn new() -> Self {
+        let root = RootKey::new([1; 32]);
+        let signer = SessionSigner::new(&root).expect("a key");
+        let session_key = signer.verify_key().expect("a key");
+        let rules = Rules {
+            pool: "p".to_owned(),
+            name: "m".to_owned(),
+            incarnation: Incarnation(1),
+            replica_factor: 1,
+            session_token_ms: 1_000,
+            settings: Settings::default(),
+        };
+        let commits_to = Rc::new(Cell::new(1));
+        let held = VecDeque::new();
+        let log = HeldLog {
+            last: 0,
+            held,
+            commits_to: Rc::clone(&commits_to),
+        };
+        let epoch = Epoch {
+            generation: 1,
+            term: 1,
+        };
+        let keys = Keys {
+            root,
+            signer,
+            session_key,
+        };
+        let metrics = MasterMetrics::new(Registry::new(Component::Master));
+        let mut leading = Leading::new(epoch, rules, keys, log, metrics, PoolClock::start());
+        let config = r#"[{"tenant":"a"}]"#;
+        let tenants = crate::config::parse_json("t".as_ref(), config).expect("valid");
+        leading.make_tenants(tenants).expect("made");
+        Self {
+            leading,
+            commits_to,
+            last_request: 0,
+        }
+    }
+
+    fn turn(&mut self, events: Vec<Event>) {
+        self.leading.turn(&mut events.into());
+    }
+
+    fn open(&mut self, number: u64) -> mpsc::Receiver<Outgoing> {
+        let (outbox, outgoing) = mpsc::channel(8);
+        let (reply, mut welcome) = oneshot::channel();
+        let principal = Principal::Tenant(tenant());
+        let connection = ConnectionId(number);
+        let purpose = Purpose::Client;
+        let opened = Opened {
+            connection,
+            protocol: 1,
+            principal,
+            purpose,
+            outbox,
+            reply,
+        };
+        self.turn(vec![Event::Opened(opened)]);
+        welcome.try_recv().expect("answered").expect("welcome");
+        outgoing
+    }
+
+    /// A call that was encoded and decoded, as from a connection.
+    fn called(&mut self, kind: Kind, body: Body, remaining_ms: u32) -> Event {
+        self.last_request += 1;
+        let frame = Frame::request(kind, self.last_request, 1, remaining_ms);
+        let mut bytes = Vec::new();
+        encode_frame(&mut bytes, frame, &()).expect("a frame");
+        let (header, _) = frames(&bytes).remove(0);
+        Event::Called(Called {
+            connection: ConnectionId(1),
+            header,
+            body,
+            at: Instant::now(),
+        })
+    }
+
+    fn exists(&mut self) -> Event {
+        self.called(
+            Kind::Exists,
+            Body::Exists(Exists { keys: vec![key()] }),
+            NO_DEADLINE,
+        )
+    }
+
+    fn ask(&mut self, ask: AdminAsk) -> oneshot::Receiver<AdminAnswer> {
+        let (reply, answer) = oneshot::channel();
+        self.turn(vec![Event::Asked(ask, reply)]);
+        answer
+    }
+}
+
+fn key() -> Key {
+    Key::try_from("k").expect("valid")
+}
+
+fn frames(bytes: &[u8]) -> Vec<(Header, Vec<u8>)> {
+    let mut decoder = FrameDecoder::before_hello();
+    decoder.accept(0);
+    decoder.feed(bytes);
+    let mut frames = Vec::new();
+    while let Some((header, body)) = decoder.next_frame().expect("valid") {
+        frames.push((header, body.to_vec()));
+    }
+    frames
+}
+
+fn replies(outgoing: &mut mpsc::Receiver<Outgoing>) -> Vec<Outgoing> {
+    std::iter::from_fn(|| outgoing.try_recv().ok()).collect()
+}
+
+#[test]
+fn an_answer_leaves_only_when_what_it_says_is_committed() {
+    let mut bench = Bench::new();
+    let policy = larder_store::TenantPolicy::default();
+    let mut answer = bench.ask(AdminAsk::TenantSet(
+        TenantId::new("b").expect("valid"),
+        policy,
+    ));
+    bench.turn(Vec::new());
+    assert!(answer.try_recv().is_err(), "entry 2 is not committed");
+    bench.commits_to.set(2);
+    bench.turn(Vec::new());
+    assert_eq!(
+        answer.try_recv().expect("answered"),
+        Ok(serde_json::Value::Null)
+    );
+}
+
+#[test]
+fn a_read_that_saw_only_committed_ops_does_not_wait_for_others() {
+    let mut bench = Bench::new();
+    let mut outgoing = bench.open(1);
+    let answer = bench.ask(AdminAsk::TenantDelete(tenant()));
+    let exists = bench.exists();
+    bench.turn(vec![exists]);
+    let [reply] = &replies(&mut outgoing)[..] else {
+        panic!("one flush")
+    };
+    assert_eq!((reply.replies, reply.close), (1, false));
+    drop(answer);
+}
+
+#[test]
+fn a_turn_flushes_a_connection_once_with_all_its_answers() {
+    let mut bench = Bench::new();
+    let mut outgoing = bench.open(1);
+    let events = (0..5).map(|_| bench.exists()).collect();
+    bench.turn(events);
+    let [flush] = &replies(&mut outgoing)[..] else {
+        panic!("one flush")
+    };
+    assert_eq!(flush.replies, 5);
+    let numbers: Vec<u64> = frames(&flush.bytes)
+        .iter()
+        .map(|(h, _)| h.request)
+        .collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn what_is_not_committed_in_time_is_told_as_unknown() {
+    let mut bench = Bench::new();
+    let mut answer = bench.ask(AdminAsk::TenantDelete(tenant()));
+    let now = bench.leading.core.now;
+    // The clock of this test: the call is taken out as its deadline would.
+    let late = bench.leading.calls.next_late(now.plus_ms(DEADLINE_MS));
+    let (id, call) = late.expect("the call waits");
+    bench.leading.answer(id, call);
+    let error = answer.try_recv().expect("answered").expect_err("not known");
+    assert_eq!(error.reason, Reason::DeadlinePassed);
+}
+
+#[test]
+fn a_tenants_sessions_end_with_it_and_not_before() {
+    let mut bench = Bench::new();
+    let mut outgoing = bench.open(1);
+    let _answer = bench.ask(AdminAsk::TenantDelete(tenant()));
+    assert!(replies(&mut outgoing).is_empty(), "not committed");
+    bench.commits_to.set(2);
+    bench.turn(Vec::new());
+    let [last] = &replies(&mut outgoing)[..] else {
+        panic!("one flush")
+    };
+    assert!(last.close);
+    assert_eq!(frames(&last.bytes)[0].0.kind, Kind::Goodbye);
+}
+
+#[test]
+fn calls_of_unknown_connections_change_nothing() {
+    let mut bench = Bench::new();
+    let exists = bench.exists();
+    bench.turn(vec![exists, Event::Closed(ConnectionId(9))]);
+    assert!(bench.leading.calls.next_deadline().is_none());
+}
+
+#[test]
+fn a_connection_that_takes_nothing_is_given_up_in_bounds() {
+    let mut bench = Bench::new();
+    let mut outgoing = bench.open(1);
+    // Its outbox holds eight flushes; then bytes pile up to their limit.
+    let mut rounds: usize = 0;
+    while bench.leading.links.get(ConnectionId(1)).is_some() {
+        let get = Get {
+            keys: vec![key(); 1024],
+        };
+        let call = bench.called(Kind::Get, Body::Get(get), NO_DEADLINE);
+        bench.turn(vec![call]);
+        rounds += 1;
+        assert!(rounds < 10_000, "never given up");
+    }
+    let taken = replies(&mut outgoing);
+    assert_eq!(taken.len(), 8);
+    assert!(outgoing.is_closed() || outgoing.try_recv().is_err());
+}
+
+#[test]
+fn a_whole_call_can_be_refused() {
+    let mut bench = Bench::new();
+    let mut outgoing = bench.open(1);
+    let keys = vec![key(); 1025];
+    let call = bench.called(Kind::Exists, Body::Exists(Exists { keys }), NO_DEADLINE);
+    bench.turn(vec![call]);
+    let sent = replies(&mut outgoing);
+    let (header, body) = frames(&sent[0].bytes).remove(0);
+    assert!(header.has(FLAG_ERROR));
+    let error: Result<CallError, FrameError> = decode_body(header.kind, &body);
+    assert_eq!(error.expect("an error").reason, Reason::BadArgument);
+}

@@ -1,0 +1,138 @@
+//! Accepts connections of clients and agents, up to a limit, and ends them together.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_telemetry::{Metric, Registry};
+use larder_wire::{Refused, RefusedReason};
+use rustix::net::sockopt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::connection::{Shared, serve, turn_away};
+use crate::event::ConnectionId;
+use crate::metrics::LISTENER;
+
+/// Connections above the limit that are being told so. More are closed without a word.
+const TURNED_AWAY_MAX: usize = 64;
+/// After an accept that failed, usually for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long connections get to send what they have when the master stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// A silent peer is asked after this long, again at the interval, and given up after so many
+/// questions: a machine that lost power is noticed within 25 s.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_COUNT: u32 = 3;
+
+/// The listener of the wire port.
+pub(crate) struct Listener {
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    max_connections: usize,
+    last: u64,
+    /// One task per connection; those turned away stand in their own set.
+    served: JoinSet<()>,
+    turned_away: JoinSet<()>,
+}
+
+impl Listener {
+    pub(crate) fn new(listener: TcpListener, shared: Arc<Shared>, max_connections: usize) -> Self {
+        let (served, turned_away) = (JoinSet::new(), JoinSet::new());
+        Self {
+            listener,
+            shared,
+            max_connections,
+            last: 0,
+            served,
+            turned_away,
+        }
+    }
+
+    /// Accepts until the future is dropped; connections live on.
+    pub(crate) async fn accept(&mut self) {
+        loop {
+            self.count();
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, peer)) => self.take(stream, peer),
+                    Err(error) => {
+                        tracing::warn!(%error, "accept failed; check the limit of open files");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                Some(ended) = self.served.join_next() => said_if_panicked(ended),
+                Some(ended) = self.turned_away.join_next() => said_if_panicked(ended),
+            }
+        }
+    }
+
+    /// Waits until the connections have ended, for a while.
+    pub(crate) async fn finish(mut self) {
+        drop(self.listener);
+        let all_ended = async { while self.served.join_next().await.is_some() {} };
+        if timeout(STOP_TIMEOUT, all_ended).await.is_err() {
+            let left = self.served.len();
+            tracing::info!(left, "connections were cut: they did not close in time");
+        }
+        self.shared
+            .registry
+            .set(Metric::WireConnections, &[LISTENER], 0);
+    }
+
+    fn take(&mut self, stream: TcpStream, peer: SocketAddr) {
+        if self.served.len() >= self.max_connections {
+            self.shared.registry.inc(
+                Metric::WireRefusedTotal,
+                &[LISTENER, RefusedReason::Busy.label()],
+                1,
+            );
+            if self.turned_away.len() < TURNED_AWAY_MAX {
+                let detail = format!("this master has all {} connections", self.max_connections);
+                let refused = Refused {
+                    reason: RefusedReason::Busy,
+                    detail,
+                };
+                self.turned_away
+                    .spawn(async move { turn_away(stream, &refused).await });
+            }
+            return;
+        }
+        if let Err(error) = tune(&stream) {
+            tracing::debug!(%peer, %error, "socket options");
+        }
+        self.last += 1;
+        let (connection, shared) = (ConnectionId(self.last), Arc::clone(&self.shared));
+        self.served
+            .spawn(async move { serve(stream, peer, connection, &shared).await });
+    }
+
+    fn count(&self) {
+        let registry: &Registry = &self.shared.registry;
+        registry.set(
+            Metric::WireConnections,
+            &[LISTENER],
+            self.served.len() as u64,
+        );
+    }
+}
+
+/// A panic of one connection is a fault of ours, and stays with that connection.
+fn said_if_panicked(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a connection's task fell");
+    }
+}
+
+fn tune(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    Ok(())
+}

@@ -1,0 +1,392 @@
+//! Store replies into wire answers: grants get their capabilities here.
+
+use std::collections::BTreeMap;
+
+use larder_store::{Command as StoreCommand, Reply as StoreReply, State};
+use larder_types::{AgentId, Epoch, Extent, Key, PoolTime, Reason, TenantId, Version};
+use larder_wire::agent::{Beat, Command, Mounted};
+use larder_wire::frame::FLAG_ERROR;
+use larder_wire::limit::MAX_BODY_BYTES;
+use larder_wire::master::{
+    AgentAddress, Listed, Located, ObjectGrant, PutGrant, PutStarted, ReplicaGrant, TenantUsage,
+};
+use larder_wire::{
+    CallError, CallResult, Capability, Frame, FrameError, Header, Kind, Reach, Reply,
+    SignedCapability, encode_frame,
+};
+use serde::Serialize;
+
+use crate::agents::{AgentTable, KEY_ID};
+use crate::calls::ItemResult;
+
+/// How long a capability to read is good, in ms.
+const READ_MS: u64 = 60_000;
+/// The most bytes of keys in one list: with the sizes and lengths beside 1,000 keys it stays
+/// below [`MAX_BODY_BYTES`].
+const LISTED_MAX_BYTES: usize = MAX_BODY_BYTES as usize - 64 * 1024;
+/// The most commands in the answer to a mount, and in one frame of commands. The longest is a
+/// slab's with a tenant's name, about 180 bytes: 184 KiB.
+pub(crate) const COMMANDS_MAX: usize = larder_wire::limit::MAX_BATCH;
+
+/// What answers are made from.
+pub(crate) struct Desk<'a> {
+    pub(crate) epoch: Epoch,
+    pub(crate) now: PoolTime,
+    pub(crate) state: &'a State,
+    pub(crate) agents: &'a AgentTable,
+    pub(crate) replica_factor: u8,
+    pub(crate) session_key: [u8; 32],
+    pub(crate) heartbeat_ms: u64,
+}
+
+/// An item's answer did not have the shape that its call has: a fault of ours.
+fn unfit<T>() -> CallResult<T> {
+    Err(CallError::new(Reason::Internal))
+}
+
+/// Appends the frame that answers a call; one that does not fit becomes an error.
+pub(crate) fn answer(
+    out: &mut Vec<u8>,
+    header: &Header,
+    tenant: Option<&TenantId>,
+    keys: &[Key],
+    results: Vec<ItemResult>,
+    desk: &Desk<'_>,
+) {
+    let written = match header.kind {
+        Kind::PutStart => reply(out, header, desk, &put_started(tenant, keys, results, desk)),
+        Kind::Get => reply(out, header, desk, &located(tenant, results, desk)),
+        Kind::Exists => {
+            let exists = results.into_iter().map(|result| match result? {
+                StoreReply::Exists(exists) => Ok(exists),
+                _ => unfit(),
+            });
+            reply(
+                out,
+                header,
+                desk,
+                &exists.collect::<Vec<CallResult<bool>>>(),
+            )
+        }
+        Kind::PutEnd | Kind::PutRevoke | Kind::Remove => {
+            let done = results
+                .into_iter()
+                .map(|result| result.and_then(|one| done(&one)));
+            reply(out, header, desk, &done.collect::<Vec<CallResult<()>>>())
+        }
+        _ => match results.into_iter().next().unwrap_or_else(unfit) {
+            Ok(single) => answer_single(out, header, tenant, single, desk),
+            Err(error) if header.kind == Kind::Heartbeat => {
+                tracing::debug!(%error, "a heartbeat of an agent that is not known");
+                reply(out, header, desk, &Beat { known: false })
+            }
+            Err(error) => {
+                fail(out, header, &error);
+                Ok(())
+            }
+        },
+    };
+    if let Err(error) = written {
+        tracing::error!(%error, kind = header.kind.name(), "an answer does not encode");
+        let detail = "the answer is too long; send fewer items at once".to_owned();
+        fail(
+            out,
+            header,
+            &CallError {
+                reason: Reason::Internal,
+                detail,
+            },
+        );
+    }
+}
+
+/// Appends the frame that says that a whole call failed.
+pub(crate) fn fail(out: &mut Vec<u8>, header: &Header, error: &CallError) {
+    if let Err(error) = encode_frame(out, Frame::reply(header, FLAG_ERROR), error) {
+        tracing::error!(%error, kind = header.kind.name(), "an error does not encode");
+    }
+}
+
+fn reply<T: Serialize>(
+    out: &mut Vec<u8>,
+    header: &Header,
+    desk: &Desk<'_>,
+    answer: &T,
+) -> Result<(), FrameError> {
+    let body = Reply {
+        epoch: desk.epoch,
+        pool_time: desk.now,
+        answer,
+    };
+    encode_frame(out, Frame::reply(header, 0), &body)
+}
+
+fn answer_single(
+    out: &mut Vec<u8>,
+    header: &Header,
+    tenant: Option<&TenantId>,
+    single: StoreReply,
+    desk: &Desk<'_>,
+) -> Result<(), FrameError> {
+    match (header.kind, single, tenant) {
+        (Kind::List, StoreReply::Listed { entries, more }, _) => {
+            reply(out, header, desk, &listed(entries, more))
+        }
+        (Kind::Usage, StoreReply::Usage(usage), Some(tenant)) => {
+            reply(out, header, desk, &tenant_usage(tenant, &usage, desk))
+        }
+        (
+            Kind::Mount,
+            StoreReply::Mounted {
+                agent,
+                segments,
+                outstanding,
+            },
+            _,
+        ) => {
+            let Some(entry) = desk.agents.get(agent) else {
+                fail(out, header, &CallError::new(Reason::SegmentUnknown));
+                return Ok(());
+            };
+            let first = outstanding.into_iter().take(COMMANDS_MAX);
+            let mounted = Mounted {
+                agent,
+                segments,
+                capability_key: *entry.key.bytes(),
+                key_id: KEY_ID,
+                session_key: desk.session_key,
+                heartbeat_ms: desk.heartbeat_ms,
+                outstanding: first.map(|one| wire_command(one, desk.state)).collect(),
+            };
+            reply(out, header, desk, &mounted)
+        }
+        (Kind::Heartbeat, _, _) => reply(out, header, desk, &Beat { known: true }),
+        (Kind::Unmount, _, _) => reply(out, header, desk, &()),
+        _ => {
+            fail(out, header, &CallError::new(Reason::Internal));
+            Ok(())
+        }
+    }
+}
+
+fn done(reply: &StoreReply) -> CallResult<()> {
+    match reply {
+        StoreReply::Done | StoreReply::AlreadyComplete => Ok(()),
+        _ => unfit(),
+    }
+}
+
+/// What all capabilities of one object share.
+struct Terms<'a> {
+    tenant: &'a TenantId,
+    version: Version,
+    reach: Reach,
+    deadline: PoolTime,
+    object_bytes: u64,
+    key: &'a [u8],
+}
+
+/// Grants one replica; `None` if an agent of it is gone.
+fn replica_grant(extents: &[Extent], terms: &Terms<'_>, desk: &Desk<'_>) -> Option<ReplicaGrant> {
+    let parts = u16::try_from(extents.len()).ok()?;
+    let grants = (0..parts).zip(extents).map(|(part, extent)| {
+        let entry = desk.agents.get(extent.slab.agent)?;
+        let capability = Capability {
+            tenant: terms.tenant.clone(),
+            incarnation: entry.incarnation,
+            extent: *extent,
+            version: terms.version,
+            reach: terms.reach,
+            epoch: desk.epoch,
+            deadline: terms.deadline,
+            part,
+            parts,
+            object_bytes: terms.object_bytes,
+            key: terms.key.to_vec(),
+        };
+        Some((
+            *extent,
+            SignedCapability::sign(&capability, &entry.key).ok()?,
+        ))
+    });
+    Some(ReplicaGrant {
+        extents: grants.collect::<Option<_>>()?,
+    })
+}
+
+/// The agents that granted replicas name, each once.
+#[derive(Default)]
+struct Named(BTreeMap<AgentId, AgentAddress>);
+
+impl Named {
+    fn add(&mut self, replicas: &[ReplicaGrant], desk: &Desk<'_>) {
+        for (extent, _) in replicas.iter().flat_map(|replica| &replica.extents) {
+            let agent = extent.slab.agent;
+            if !self.0.contains_key(&agent)
+                && let Some(address) = desk.agents.address(agent)
+            {
+                self.0.insert(agent, address);
+            }
+        }
+    }
+
+    fn into_list(self) -> Vec<AgentAddress> {
+        self.0.into_values().collect()
+    }
+}
+
+fn put_started(
+    tenant: Option<&TenantId>,
+    keys: &[Key],
+    results: Vec<ItemResult>,
+    desk: &Desk<'_>,
+) -> PutStarted {
+    let mut agents = Named::default();
+    let grants = results.into_iter().enumerate().map(|(item, result)| {
+        let (Some(tenant), Some(key)) = (tenant, keys.get(item)) else {
+            return unfit();
+        };
+        let StoreReply::PutGranted {
+            version,
+            replicas,
+            deadline,
+        } = result?
+        else {
+            return unfit();
+        };
+        let terms = Terms {
+            tenant,
+            version,
+            reach: Reach::Write,
+            deadline,
+            // Every replica holds the whole object.
+            object_bytes: replicas.first().map_or(0, |extents| payload_bytes(extents)),
+            key: key.as_bytes(),
+        };
+        let granted = replicas
+            .iter()
+            .map(|extents| replica_grant(extents, &terms, desk));
+        let Some(replicas) = granted.collect::<Option<Vec<_>>>() else {
+            // An agent left between deciding and answering; the put is discarded in time.
+            return Err(CallError::new(Reason::NoAgents));
+        };
+        agents.add(&replicas, desk);
+        Ok(PutGrant {
+            version,
+            discard_ms: deadline.since_ms(desk.now),
+            replicas,
+        })
+    });
+    let grants = grants.collect();
+    PutStarted {
+        agents: agents.into_list(),
+        grants,
+    }
+}
+
+fn payload_bytes(extents: &[Extent]) -> u64 {
+    extents
+        .iter()
+        .fold(0, |sum, extent| sum.saturating_add(extent.length_bytes))
+}
+
+fn located(tenant: Option<&TenantId>, results: Vec<ItemResult>, desk: &Desk<'_>) -> Located {
+    let mut agents = Named::default();
+    let objects = results.into_iter().map(|result| {
+        let (
+            StoreReply::Located {
+                version,
+                size_bytes,
+                digest,
+                replicas,
+            },
+            Some(tenant),
+        ) = (result?, tenant)
+        else {
+            return unfit();
+        };
+        let terms = Terms {
+            tenant,
+            version,
+            reach: Reach::Read,
+            deadline: desk.now.plus_ms(READ_MS),
+            object_bytes: size_bytes,
+            key: &[],
+        };
+        let replicas: Vec<ReplicaGrant> = replicas
+            .iter()
+            .filter_map(|extents| replica_grant(extents, &terms, desk))
+            .collect();
+        if replicas.is_empty() {
+            return Err(CallError::new(Reason::ReplicasLost));
+        }
+        agents.add(&replicas, desk);
+        Ok(ObjectGrant {
+            version,
+            size_bytes,
+            digest,
+            replicas,
+        })
+    });
+    let objects = objects.collect();
+    Located {
+        agents: agents.into_list(),
+        objects,
+    }
+}
+
+/// Cuts a list by bytes: a thousand of the longest keys are four bodies long.
+fn listed(mut entries: Vec<(Key, u64)>, mut more: bool) -> Listed {
+    let mut bytes = 0;
+    let fit = entries.iter().take_while(|(key, _)| {
+        bytes += key.as_bytes().len() + 16;
+        bytes <= LISTED_MAX_BYTES
+    });
+    let fit = fit.count();
+    more |= fit < entries.len();
+    entries.truncate(fit);
+    Listed { entries, more }
+}
+
+fn tenant_usage(tenant: &TenantId, usage: &larder_store::Usage, desk: &Desk<'_>) -> TenantUsage {
+    let live = desk
+        .state
+        .agents()
+        .filter(|(_, agent)| !agent.segments().is_empty())
+        .count();
+    TenantUsage {
+        tenant: tenant.clone(),
+        used_bytes: usage.used_bytes,
+        reserved_bytes: usage.reserved_bytes,
+        limit_bytes: usage.policy.limit_bytes,
+        objects: usage.used_objects,
+        limit_objects: usage.policy.limit_objects,
+        pool_capacity_bytes: desk.state.capacity_bytes(),
+        agents: u32::try_from(live).unwrap_or(u32::MAX),
+        replica_factor: desk.replica_factor,
+    }
+}
+
+/// A command as agents know it; the tenant's limit of views goes along with its slab.
+pub(crate) fn wire_command(command: StoreCommand, state: &State) -> Command {
+    match command {
+        StoreCommand::SlabGive {
+            slab,
+            tenant,
+            slab_bytes,
+        } => {
+            let view_bytes = state
+                .tenant(&tenant)
+                .and_then(|known| known.policy().view_bytes);
+            Command::SlabGive {
+                slab,
+                tenant,
+                slab_bytes,
+                view_bytes,
+            }
+        }
+        StoreCommand::SlabTake { slab } => Command::SlabTake { slab },
+        StoreCommand::Erase { extent, version } => Command::Erase { extent, version },
+        StoreCommand::TenantGone { tenant } => Command::TenantGone { tenant },
+    }
+}

@@ -1,0 +1,283 @@
+//! Wire calls into store requests: who asks is added, what cannot be right is refused.
+
+use larder_store::{MAX_LISTED, Request, SegmentOffer, State, Written};
+use larder_types::{AgentId, Key, Reason, SessionId, TenantId, Version};
+use larder_wire::agent::{Done, Event, Mount};
+use larder_wire::limit::{MAX_BATCH, MAX_BODY_BYTES, MAX_SEGMENTS};
+use larder_wire::master::{List, PutEnd, PutStart, PutStartItem};
+use larder_wire::{CallError, CallResult, Receipt};
+
+use super::Body;
+use crate::agents::AgentTable;
+
+/// The longest `host:port`: a DNS name, a colon and five digits.
+const MAX_ADDR_BYTES: usize = 253 + 6;
+/// What one replica of a put takes in the answer besides its key, in bytes, at the most: a
+/// tenant's name of 128 bytes and the numbers of extent, capability and signature.
+const GRANT_BYTES: usize = 400;
+
+/// Who asks, as the connection proved, and what the request is judged with.
+pub(crate) struct Caller<'a> {
+    pub(crate) session: SessionId,
+    pub(crate) tenant: &'a TenantId,
+    pub(crate) agents: &'a AgentTable,
+    pub(crate) state: &'a State,
+    pub(crate) replica_factor: u8,
+}
+
+/// Each item of a batch: a request, or an error that needs no deciding.
+pub(crate) type Items = Vec<CallResult<Request>>;
+
+fn bad_argument<T>(detail: String) -> CallResult<T> {
+    Err(CallError {
+        reason: Reason::BadArgument,
+        detail,
+    })
+}
+
+fn check_batch(items: usize) -> CallResult<()> {
+    if items > MAX_BATCH {
+        return bad_argument(format!(
+            "{items} items in one call; send at most {MAX_BATCH}"
+        ));
+    }
+    Ok(())
+}
+
+/// The requests of a client's call.
+///
+/// # Errors
+/// The whole call cannot be right.
+pub(crate) fn client_requests(body: Body, caller: &Caller<'_>) -> CallResult<Items> {
+    let tenant = || caller.tenant.clone();
+    let each_key = |keys: Vec<Key>, request: &dyn Fn(Key) -> Request| {
+        check_batch(keys.len())?;
+        Ok(keys.into_iter().map(|key| Ok(request(key))).collect())
+    };
+    match body {
+        Body::PutStart(call) => put_starts(call, caller),
+        Body::PutEnd(call) => put_ends(call, caller),
+        Body::PutRevoke(call) => {
+            check_batch(call.items.len())?;
+            let session = caller.session;
+            let revokes = call.items.into_iter().map(|(key, version)| {
+                Ok(Request::PutRevoke {
+                    session,
+                    tenant: tenant(),
+                    key,
+                    version,
+                })
+            });
+            Ok(revokes.collect())
+        }
+        Body::Get(call) => each_key(call.keys, &|key| Request::Get {
+            tenant: tenant(),
+            key,
+        }),
+        Body::Exists(call) => each_key(call.keys, &|key| Request::Exists {
+            tenant: tenant(),
+            key,
+        }),
+        Body::Remove(call) => each_key(call.keys, &|key| {
+            // Nothing protects by lease yet; the drop-in for engines will set it.
+            Request::Remove {
+                tenant: tenant(),
+                key,
+                if_unleased: false,
+            }
+        }),
+        Body::List(List {
+            prefix,
+            after,
+            limit,
+        }) => {
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(MAX_LISTED);
+            Ok(vec![Ok(Request::List {
+                tenant: tenant(),
+                prefix,
+                after,
+                limit,
+            })])
+        }
+        Body::Usage => Ok(vec![Ok(Request::Usage { tenant: tenant() })]),
+        Body::Mount(_) | Body::Heartbeat(_) | Body::Done(_) | Body::Unmount(_) => {
+            Err(CallError::new(Reason::Unsupported))
+        }
+    }
+}
+
+fn put_ends(call: PutEnd, caller: &Caller<'_>) -> CallResult<Items> {
+    check_batch(call.items.len())?;
+    let ends = call.items.into_iter().map(|item| {
+        let written = verified(&item.receipts, item.version, caller.agents)?;
+        Ok(Request::PutEnd {
+            session: caller.session,
+            tenant: caller.tenant.clone(),
+            key: item.key,
+            version: item.version,
+            written,
+        })
+    });
+    Ok(ends.collect())
+}
+
+fn put_starts(call: PutStart, caller: &Caller<'_>) -> CallResult<Items> {
+    check_batch(call.items.len())?;
+    // Each capability of the answer carries the key: a batch of long keys would not fit.
+    let answer_bytes: usize = call
+        .items
+        .iter()
+        .map(|item| usize::from(replicas(item, caller)) * (item.key.as_bytes().len() + GRANT_BYTES))
+        .sum();
+    if call.items.len() > 1 && answer_bytes > MAX_BODY_BYTES as usize {
+        return bad_argument("the keys are long for one call; send fewer at once".to_owned());
+    }
+    let starts = call.items.into_iter().map(|item| {
+        let replicas = replicas(&item, caller);
+        let preferred = item
+            .preferred
+            .and_then(|name| caller.state.agent_named(&name));
+        let PutStartItem {
+            key, size_bytes, ..
+        } = item;
+        let (session, tenant) = (caller.session, caller.tenant.clone());
+        Ok(Request::PutStart {
+            session,
+            tenant,
+            key,
+            size_bytes,
+            replicas,
+            preferred,
+        })
+    });
+    Ok(starts.collect())
+}
+
+fn replicas(item: &PutStartItem, caller: &Caller<'_>) -> u8 {
+    if item.replicas == 0 {
+        caller.replica_factor
+    } else {
+        item.replicas
+    }
+}
+
+/// What receipts prove: each signed by the agent that it names, in its present incarnation, for
+/// this version.
+fn verified(
+    receipts: &[Receipt],
+    version: Version,
+    agents: &AgentTable,
+) -> CallResult<Vec<Written>> {
+    let refuse = |detail: String| {
+        Err(CallError {
+            reason: Reason::BadReceipt,
+            detail,
+        })
+    };
+    let mut written = Vec::with_capacity(receipts.len());
+    for receipt in receipts {
+        let agent = receipt.agent();
+        let Some(entry) = agents.get(agent) else {
+            return refuse(format!("agent {agent} is not mounted"));
+        };
+        if receipt.incarnation != entry.incarnation {
+            return refuse(format!("agent {} restarted since", entry.name));
+        }
+        if receipt.version != version {
+            return refuse("it is for another version".to_owned());
+        }
+        if receipt.verify(&entry.key).is_err() {
+            return refuse(format!("it was not signed by agent {}", entry.name));
+        }
+        written.push(Written {
+            extent: receipt.extent,
+            digest: receipt.digest,
+        });
+    }
+    Ok(written)
+}
+
+/// The request of a mount.
+///
+/// # Errors
+/// The offer cannot be right.
+pub(crate) fn mount_request(mount: &Mount) -> CallResult<Request> {
+    if mount.segments.len() > MAX_SEGMENTS {
+        return bad_argument(format!("an agent offers at most {MAX_SEGMENTS} segments"));
+    }
+    let addr = &mount.data_addr;
+    let port = addr
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse::<u16>().ok());
+    if addr.len() > MAX_ADDR_BYTES || port.is_none_or(|port| port == 0) {
+        return bad_argument("data_addr must be host:port".to_owned());
+    }
+    if mount.incarnation.0 == 0 {
+        return bad_argument("an incarnation is never 0".to_owned());
+    }
+    let segments = mount.segments.iter().map(|offer| SegmentOffer {
+        ordinal: offer.ordinal,
+        generation: offer.generation,
+        slabs: offer.slabs,
+        slab_bytes: offer.slab_bytes,
+        numa: offer.numa,
+    });
+    Ok(Request::Mount {
+        name: mount.name.clone(),
+        uid: mount.uid,
+        incarnation: mount.incarnation,
+        segments: segments.collect(),
+        highest_epoch: mount.highest_epoch,
+    })
+}
+
+/// The requests of what an agent says it did. Events that name another agent's bytes are left
+/// out; their number is returned beside.
+pub(crate) fn agent_requests(done: Done) -> (Vec<Request>, usize) {
+    let agent = done.agent;
+    let mut requests = Vec::new();
+    let mut released = Vec::new();
+    let mut foreign = 0;
+    for event in done.events {
+        if event_agent(&event) != agent {
+            foreign += 1;
+            continue;
+        }
+        if let Event::Released { extent, version } = event {
+            released.push((extent, version));
+            continue;
+        }
+        // What was released before stays before what follows.
+        push_released(&mut requests, &mut released, agent);
+        requests.push(match event {
+            Event::SlabReady { slab } => Request::SlabReady { slab },
+            Event::SlabFailed { slab, detail } => Request::SlabFailed { slab, detail },
+            Event::SlabReturned { slab } => Request::SlabReturned { slab },
+            Event::Released { .. } => continue,
+        });
+    }
+    push_released(&mut requests, &mut released, agent);
+    (requests, foreign)
+}
+
+fn push_released(
+    requests: &mut Vec<Request>,
+    released: &mut Vec<(larder_types::Extent, Version)>,
+    agent: AgentId,
+) {
+    if !released.is_empty() {
+        requests.push(Request::Released {
+            extents: std::mem::take(released),
+            agent,
+        });
+    }
+}
+
+const fn event_agent(event: &Event) -> AgentId {
+    match event {
+        Event::SlabReady { slab }
+        | Event::SlabFailed { slab, .. }
+        | Event::SlabReturned { slab } => slab.agent,
+        Event::Released { extent, .. } => extent.slab.agent,
+    }
+}

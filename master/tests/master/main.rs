@@ -1,0 +1,10 @@
+//! A master in this process against clients and agents that speak the wire directly.
+
+mod admin;
+mod agents;
+mod batches;
+mod life;
+mod peer;
+mod refused;
+mod rig;
+mod writers;

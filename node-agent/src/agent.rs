@@ -1,0 +1,386 @@
+//! Starting and stopping an agent: probe, check, bind, then one thread for each owner.
+//!
+//! ```text
+//! control   master, heartbeats, commands        owns AgentState
+//! data      both data listeners                 owns Segments
+//! make-n    memory for the slabs of segment n
+//! metrics   /metrics /healthz /readyz
+//! ```
+//!
+//! Between them are bounded channels. The control thread waits for none of them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use larder_telemetry::{Component, Registry, error_chain};
+use larder_types::{Epoch, Incarnation};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::{mpsc, watch};
+
+use crate::advertise::{AdvertiseError, advertised};
+use crate::config::{Config, ConfigError};
+use crate::inventory::limits::{self, LimitError, Needs, Verdict};
+use crate::inventory::{Inventory, SystemRoot};
+use crate::listeners::{Listeners, listen};
+use crate::maker::{self, SlabMaker};
+use crate::master_link::{Caller, read_token};
+use crate::ready_file::ReadyFile;
+use crate::segment_plan::{PlannedSegment, plan};
+use crate::socket::{self, ServedSocket, SocketError};
+use crate::state_dir::{StateDir, StateError};
+use crate::step::{AgentState, Settings, Status};
+use crate::{control, data, http, identity_file, metrics};
+
+/// Orders in the channel to the data thread; more wait in the control thread's own queue.
+const DATA_MESSAGES_MAX: usize = 1_024;
+/// Batches of outcomes on their way back.
+const OUTCOMES_MAX: usize = 16;
+/// Made slabs on their way to the control thread.
+const MADE_MAX: usize = 16;
+
+/// Why an agent does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// See the cause.
+    #[error("the configuration cannot be used")]
+    Config(#[from] ConfigError),
+    /// See the cause.
+    #[error("this machine cannot run the configured agent")]
+    Limit(#[from] LimitError),
+    /// See the cause.
+    #[error("the agent's state is not available")]
+    State(#[from] StateError),
+    /// See the cause.
+    #[error("the agent's address cannot be told to others")]
+    Advertise(#[from] AdvertiseError),
+    /// See the cause.
+    #[error("the agent's socket is not available")]
+    Socket(#[from] SocketError),
+    /// The token cannot be read.
+    #[error("token_file: {0}")]
+    Token(String),
+    /// A port is taken, or the address is not of this machine.
+    #[error("{key}: cannot listen on {addr}; stop what uses it, or set another address or port 0")]
+    Bind {
+        /// The key of the configuration.
+        key: &'static str,
+        /// The address.
+        addr: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A thread, a runtime or randomness is not to be had.
+    #[error("the agent cannot start")]
+    Start(#[source] io::Error),
+    /// A part of the agent ended by itself: a fault of ours.
+    #[error("the {0} thread ended unexpectedly; the log says more")]
+    Ended(&'static str),
+    /// Logging cannot be set up.
+    #[error("log: the settings cannot be used")]
+    Log(#[from] larder_telemetry::trace::TraceError),
+}
+
+/// An agent that runs in threads of this process.
+#[derive(Debug)]
+pub struct RunningAgent {
+    data_addr: SocketAddr,
+    advertised: String,
+    metrics_addr: SocketAddr,
+    socket: ServedSocket,
+    ready_file: Option<PathBuf>,
+    threads: Threads,
+    _state_dir: StateDir,
+}
+
+/// The threads and what ends them.
+#[derive(Debug)]
+struct Threads {
+    status: watch::Receiver<Status>,
+    stop: watch::Sender<bool>,
+    http_stop: watch::Sender<bool>,
+    control: JoinHandle<Result<(), AgentError>>,
+    data: JoinHandle<io::Result<()>>,
+    http: JoinHandle<io::Result<()>>,
+}
+
+/// All that is checked and read before anything runs.
+#[derive(Debug)]
+struct Prepared {
+    inventory: Inventory,
+    /// How many the limits allow.
+    connections: u64,
+    state_dir: StateDir,
+    epoch: Epoch,
+    incarnation: Incarnation,
+    seed: u64,
+    advertised: String,
+    segments: Vec<PlannedSegment>,
+    settings: Settings,
+}
+
+/// Starts an agent whose slabs come from `maker`. Returns when it listens; it mounts when a
+/// master is there.
+///
+/// # Errors
+/// [`AgentError`]: nothing of it is left running, and no file but the state folder.
+pub fn start(config: &Config, maker: Arc<dyn SlabMaker>) -> Result<RunningAgent, AgentError> {
+    config.check()?;
+    let (inventory, verdict) = probe(config)?;
+    let state_dir = StateDir::open(&config.state_dir)?;
+    read_token(&config.token_file).map_err(|error| AgentError::Token(error_chain(&error)))?;
+    let listeners = listen(config)?;
+    let (connections, bound) = (verdict.connections, listeners.data_addr);
+    let prepared = prepare(config, inventory, connections, state_dir, bound)?;
+    if let Some(path) = &config.ready_file {
+        remove_stale(path)?;
+    }
+    let (data_addr, metrics_addr) = (listeners.data_addr, listeners.metrics_addr);
+    let (unix, socket) = socket::bind(&config.socket_path)?;
+    let threads = match launch(config, maker, &prepared, listeners, unix) {
+        Ok(threads) => threads,
+        Err(error) => {
+            socket.remove()?;
+            return Err(AgentError::Start(error));
+        }
+    };
+    tracing::info!(
+        pool = config.pool,
+        name = %config.name,
+        data = prepared.advertised,
+        socket = %config.socket_path.display(),
+        metrics = %metrics_addr,
+        "the agent listens"
+    );
+    Ok(RunningAgent {
+        data_addr,
+        advertised: prepared.advertised,
+        metrics_addr,
+        socket,
+        ready_file: config.ready_file.clone(),
+        threads,
+        _state_dir: prepared.state_dir,
+    })
+}
+
+fn prepare(
+    config: &Config,
+    inventory: Inventory,
+    connections: u64,
+    state_dir: StateDir,
+    bound: SocketAddr,
+) -> Result<Prepared, AgentError> {
+    let (uid, epoch) = (state_dir.uid()?, state_dir.epoch()?);
+    let (incarnation, seed) = identity_file::new_incarnation().map_err(AgentError::Start)?;
+    let advertised = advertised(config.advertise_addr.as_deref(), bound, config.single_node)?;
+    let segments = plan(&inventory, config.slabs());
+    let settings = Settings {
+        name: config.name.clone(),
+        uid,
+        incarnation,
+        data_addr: advertised.clone(),
+        masters: config.masters.clone(),
+        segments: segments.iter().map(|segment| segment.shape).collect(),
+        slab_bytes: config.slab_bytes,
+    };
+    Ok(Prepared {
+        inventory,
+        connections,
+        state_dir,
+        epoch,
+        incarnation,
+        seed,
+        advertised,
+        segments,
+        settings,
+    })
+}
+
+/// Starts the threads. If one cannot be started, the others end, since their channels are gone.
+fn launch(
+    config: &Config,
+    maker: Arc<dyn SlabMaker>,
+    prepared: &Prepared,
+    listeners: Listeners,
+    unix: UnixListener,
+) -> io::Result<Threads> {
+    let registry = Registry::new(Component::Agent);
+    metrics::show_inventory(&registry, &prepared.inventory, config.slabs_bytes());
+    let (data_sender, messages) = mpsc::channel(DATA_MESSAGES_MAX);
+    let (outcome_sender, outcomes) = mpsc::channel(OUTCOMES_MAX);
+    let (made_sender, made) = mpsc::channel(MADE_MAX);
+    let (status_sender, status) = watch::channel(Status::default());
+    let (stop, stopped) = watch::channel(false);
+    let (http_stop, http_stopped) = watch::channel(false);
+    let makers = (0..).zip(&prepared.segments).map(|(ordinal, segment)| {
+        maker::spawn(ordinal, segment, Arc::clone(&maker), made_sender.clone())
+    });
+    let makers = makers.collect::<io::Result<Vec<_>>>()?;
+    let metrics_addr = listeners.metrics_addr.to_string();
+    let data = data::spawn(data::DataStart {
+        incarnation: prepared.incarnation,
+        epoch: prepared.epoch,
+        tcp: listeners.data,
+        unix,
+        connections: usize::try_from(prepared.connections).unwrap_or(1),
+        view_bytes: config.view_bytes,
+        registry: registry.clone(),
+        messages,
+        outcomes: outcome_sender,
+        stop: stopped.clone(),
+    })?;
+    let (page, asks) = (registry.clone(), data_sender.clone());
+    let http = http::spawn(listeners.metrics, page, status.clone(), asks, http_stopped)?;
+    let control = control::spawn(control::ControlStart {
+        state: AgentState::new(prepared.settings.clone(), prepared.epoch, prepared.seed),
+        caller: Caller {
+            name: config.name.clone(),
+            incarnation: prepared.incarnation,
+            token_file: config.token_file.clone(),
+        },
+        slab_bytes: config.slab_bytes,
+        epoch_path: prepared.state_dir.epoch_path(),
+        ready: config.ready_file.as_deref().map(|path| {
+            let (name, socket) = (config.name.as_str(), &config.socket_path);
+            ReadyFile::new(path, name, &prepared.advertised, socket, &metrics_addr)
+        }),
+        registry,
+        makers,
+        made,
+        data: data_sender,
+        outcomes,
+        status: status_sender,
+        stop: stopped,
+    })?;
+    Ok(Threads {
+        status,
+        stop,
+        http_stop,
+        control,
+        data,
+        http,
+    })
+}
+
+/// Reads what the machine has and whether the configuration fits; raises what may be raised.
+fn probe(config: &Config) -> Result<(Inventory, Verdict), AgentError> {
+    let inventory = Inventory::read(&SystemRoot::new(&config.system_root), config.slabs_bytes());
+    inventory.log();
+    let needs = Needs {
+        dram_bytes: config.slabs_bytes(),
+        slabs: u64::from(config.slabs()),
+        connections: u64::from(config.max_connections),
+    };
+    let verdict = limits::check(needs, inventory.memory.as_ref().ok(), &inventory.limits)?;
+    for warning in &verdict.warnings {
+        tracing::warn!("{warning}");
+    }
+    if let Some(files) = verdict.raise_open_files {
+        raise_open_files(files);
+    }
+    let unused = config.dram_bytes - config.slabs_bytes();
+    if unused > 0 {
+        let slab_bytes = config.slab_bytes;
+        tracing::warn!("{unused} of dram_bytes are below one slab of {slab_bytes} and not used");
+    }
+    Ok((inventory, verdict))
+}
+
+/// Up to the hard limit a process may do that for itself.
+fn raise_open_files(files: u64) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= files) {
+        return;
+    }
+    let raised = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(files),
+            maximum,
+        },
+    );
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files cannot be raised to {files}");
+    }
+}
+
+/// A file of an earlier life would say that this one is ready.
+fn remove_stale(path: &Path) -> Result<(), AgentError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(AgentError::Start(error)),
+        _ => Ok(()),
+    }
+}
+
+impl RunningAgent {
+    /// What the data listener is bound to.
+    #[must_use]
+    pub const fn data_addr(&self) -> SocketAddr {
+        self.data_addr
+    }
+
+    /// `host:port` of the data listener as masters tell it to clients.
+    #[must_use]
+    pub fn advertised_addr(&self) -> &str {
+        &self.advertised
+    }
+
+    /// Where metrics are.
+    #[must_use]
+    pub const fn metrics_addr(&self) -> SocketAddr {
+        self.metrics_addr
+    }
+
+    /// The Unix socket.
+    #[must_use]
+    pub fn socket_path(&self) -> &Path {
+        self.socket.path()
+    }
+
+    /// The control side's state; the channel closes when it ends.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.threads.status.clone()
+    }
+
+    /// Asks the agent to stop: no new connection is accepted, the segments are unmounted at the
+    /// master, then everything ends. [`Self::join`] waits for that.
+    pub fn stop(&self) {
+        self.threads.stop.send_replace(true);
+    }
+
+    /// Waits until the agent has ended, and removes socket and ready file.
+    ///
+    /// # Errors
+    /// [`AgentError`] if it did not end because it was asked to.
+    pub fn join(self) -> Result<(), AgentError> {
+        let control = self
+            .threads
+            .control
+            .join()
+            .unwrap_or(Err(AgentError::Ended("control")));
+        // Where the control side failed, the others are still up.
+        self.threads.stop.send_replace(true);
+        self.threads.http_stop.send_replace(true);
+        let http = self
+            .threads
+            .http
+            .join()
+            .map_err(|_| AgentError::Ended("metrics"));
+        let data = self
+            .threads
+            .data
+            .join()
+            .map_err(|_| AgentError::Ended("data"));
+        if let Some(path) = &self.ready_file {
+            remove_stale(path)?;
+        }
+        self.socket.remove()?;
+        control?;
+        http?.map_err(AgentError::Start)?;
+        data?.map_err(AgentError::Start)
+    }
+}

@@ -1,0 +1,233 @@
+//! The metrics port: `/metrics`, `/healthz` and `/readyz`, for everybody, and nothing else.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::serve::Listener;
+use larder_telemetry::Registry;
+use larder_telemetry::metrics::CONTENT_TYPE;
+use larder_transfer::LocalMs;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::time::{Sleep, sleep, timeout};
+
+use crate::data::DataMessage;
+use crate::metrics::show_status;
+use crate::step::Status;
+
+/// The most connections at once: a kubelet, two Prometheus servers, and people.
+const CONNECTIONS_MAX: usize = 64;
+/// How long one connection lives, in ms. Nobody needs a credential here, so nobody may hold a
+/// place for ever; a scraper that keeps its connection opens another.
+const CONNECTION_MS: u64 = 30_000;
+/// How long a page waits for the data thread, in ms.
+const SHOW_MS: u64 = 500;
+
+#[derive(Clone)]
+struct Page {
+    registry: Registry,
+    status: watch::Receiver<Status>,
+    data: mpsc::Sender<DataMessage>,
+    clock: fn() -> LocalMs,
+}
+
+/// Starts the thread that serves the port until `stop` turns true or its sender is gone.
+pub(crate) fn spawn(
+    listener: TcpListener,
+    registry: Registry,
+    status: watch::Receiver<Status>,
+    data: mpsc::Sender<DataMessage>,
+    stop: watch::Receiver<bool>,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let page = Page {
+        registry,
+        status,
+        data,
+        clock: crate::data::now,
+    };
+    std::thread::Builder::new()
+        .name("larder-metrics".to_owned())
+        .spawn(move || runtime.block_on(serve(listener, page, stop)))
+}
+
+async fn serve(
+    listener: TcpListener,
+    page: Page,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let listener = Mortal {
+        listener: tokio::net::TcpListener::from_std(listener)?,
+        places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+    };
+    let router = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .with_state(page);
+    let served = axum::serve(listener, router);
+    // Not graceful: nothing here is worth waiting for.
+    tokio::select! {
+        served = served.into_future() => served,
+        _ = stop.wait_for(|stop| *stop) => Ok(()),
+    }
+}
+
+async fn metrics(State(page): State<Page>) -> impl IntoResponse {
+    show_status(&page.registry, &page.status.borrow(), (page.clock)());
+    let (done, shown) = oneshot::channel();
+    if page.data.try_send(DataMessage::Show(done)).is_ok() {
+        // If the data thread has no time, the page has the numbers of before.
+        let _ = timeout(Duration::from_millis(SHOW_MS), shown).await;
+    }
+    (
+        [(header::CONTENT_TYPE, CONTENT_TYPE)],
+        page.registry.render(),
+    )
+}
+
+/// Live as long as the control side runs, mounted or not: a master that is away is no reason to
+/// restart an agent and lose its cache.
+async fn healthz(State(page): State<Page>) -> impl IntoResponse {
+    if page.status.has_changed().is_ok() {
+        (StatusCode::OK, "live\n")
+    } else {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the control side has ended\n",
+        )
+    }
+}
+
+async fn readyz(State(page): State<Page>) -> impl IntoResponse {
+    let status = *page.status.borrow();
+    match not_ready(&status, (page.clock)()) {
+        None => (StatusCode::OK, "ready\n"),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+    }
+}
+
+/// Why an agent is not ready; `None` if it is: mounted, and heard by its master lately.
+fn not_ready(status: &Status, now: LocalMs) -> Option<&'static str> {
+    let fresh = status
+        .answered
+        .is_some_and(|answered| now.0.saturating_sub(answered.0) <= status.fresh_ms);
+    match (status.mounted, fresh) {
+        (false, _) => Some("not mounted at a master\n"),
+        (true, false) => Some("the master does not answer heartbeats\n"),
+        (true, true) => None,
+    }
+}
+
+/// Accepts a bounded number of connections that end by themselves.
+struct Mortal {
+    listener: tokio::net::TcpListener,
+    places: Arc<Semaphore>,
+}
+
+impl Listener for Mortal {
+    type Io = MortalStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        // The semaphore is never closed; without a place the connection is over at once.
+        let place = Arc::clone(&self.places).acquire_owned().await.ok();
+        // Tries again after errors such as too many open files.
+        let (stream, addr) = Listener::accept(&mut self.listener).await;
+        let life_ms = if place.is_some() { CONNECTION_MS } else { 0 };
+        let life = Box::pin(sleep(Duration::from_millis(life_ms)));
+        (
+            MortalStream {
+                stream,
+                life,
+                _place: place,
+            },
+            addr,
+        )
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection whose time is bounded.
+struct MortalStream {
+    stream: TcpStream,
+    life: Pin<Box<Sleep>>,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl MortalStream {
+    fn over(&mut self, context: &mut Context<'_>) -> bool {
+        self.life.as_mut().poll(context).is_ready()
+    }
+}
+
+impl AsyncRead for MortalStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.over(context) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for MortalStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.over(context) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_means_mounted_and_heard_lately() {
+        let mut status = Status {
+            fresh_ms: 100,
+            ..Status::default()
+        };
+        assert!(not_ready(&status, LocalMs(1)).is_some());
+        status.mounted = true;
+        assert!(not_ready(&status, LocalMs(1)).is_some(), "never heard");
+        status.answered = Some(LocalMs(1_000));
+        assert_eq!(not_ready(&status, LocalMs(1_100)), None);
+        assert!(not_ready(&status, LocalMs(1_101)).is_some());
+        status.mounted = false;
+        assert!(not_ready(&status, LocalMs(1_000)).is_some());
+    }
+}

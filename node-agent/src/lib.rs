@@ -1,0 +1,63 @@
+//! The program that owns a node's memory and serves its segments.
+//!
+//! `config` says what it is told, `inventory` what the node has, `step` what the control side
+//! decides; `agent` starts the threads that do it.
+
+pub mod advertise;
+pub mod agent;
+mod atomic_file;
+pub mod config;
+mod control;
+mod data;
+pub mod epoch_file;
+mod http;
+pub mod identity_file;
+pub mod inventory;
+mod listeners;
+pub mod maker;
+mod master_link;
+mod metrics;
+mod ready_file;
+pub mod segment_plan;
+pub mod socket;
+pub mod state_dir;
+pub mod step;
+
+use std::sync::Arc;
+
+pub use agent::{AgentError, RunningAgent, start};
+pub use config::Config;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Runs an agent until SIGTERM or SIGINT; then it unmounts and stops. Sets up logging.
+///
+/// # Errors
+/// [`AgentError`]: it could not start, or a part of it failed.
+pub fn run(config: Config) -> Result<(), AgentError> {
+    let format = config.log.format.parse()?;
+    larder_telemetry::trace::init(format, &config.log.filter)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(AgentError::Start)?;
+    // Before the threads, so that no signal is missed.
+    let signals = runtime.block_on(async {
+        Ok((
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        ))
+    });
+    let (mut terminate, mut interrupt) = signals.map_err(AgentError::Start)?;
+    let agent = start(&config, Arc::new(maker::MemfdMaker))?;
+    let mut status = agent.status();
+    runtime.block_on(async {
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
+            _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
+            // The control side ended by itself; joining it says why.
+            () = async { while status.changed().await.is_ok() {} } => {}
+        }
+    });
+    agent.stop();
+    agent.join()
+}

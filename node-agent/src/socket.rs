@@ -1,0 +1,195 @@
+//! The Unix socket for clients of this node: made, taken over from a dead agent, and removed.
+//!
+//! Anybody may connect: what a client may do is proven by its session token. Pods share uids, so
+//! the mode of the file could not tell them apart.
+
+use std::fs::{DirBuilder, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// Another agent listens there.
+    #[error(
+        "another agent serves the socket {0}; stop it, or give this one a socket_path of its own"
+    )]
+    Taken(PathBuf),
+    /// Something else has that name.
+    #[error("{0} is there and is not a socket; remove it or choose another socket_path")]
+    NoSocket(PathBuf),
+    /// Folder or socket cannot be made.
+    #[error("the socket cannot be served: {action} {path} failed; check the folder's owner")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A socket that this agent serves.
+#[derive(Debug)]
+pub struct ServedSocket {
+    path: PathBuf,
+    /// Device and inode of the file: what has the name later may be another agent's.
+    file: (u64, u64),
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SocketError {
+    let path = path.to_owned();
+    move |source| SocketError::Io {
+        action,
+        path,
+        source,
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+/// Locks the folder for the moment in which a socket is looked at and made or removed, so that
+/// of two agents that find the same dead socket only one takes it over. Nothing is left of it.
+fn lock_folder(path: &Path) -> Result<File, SocketError> {
+    let folder = folder_of(path);
+    let file = File::open(folder).map_err(failed("opening", folder))?;
+    file.lock().map_err(failed("locking", folder))?;
+    Ok(file)
+}
+
+/// Makes the folder (0755) and the socket (0666). The listener does not block.
+///
+/// # Errors
+/// [`SocketError`].
+pub fn bind(path: &Path) -> Result<(UnixListener, ServedSocket), SocketError> {
+    let folder = folder_of(path);
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+    made.map_err(failed("making", folder))?;
+    let _lock = lock_folder(path)?;
+    remove_dead(path)?;
+    let listener = UnixListener::bind(path).map_err(failed("binding", path))?;
+    let prepare = || {
+        std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
+        listener.set_nonblocking(true)?;
+        std::fs::symlink_metadata(path)
+    };
+    let metadata = prepare().map_err(failed("opening", path))?;
+    let file = (metadata.dev(), metadata.ino());
+    Ok((
+        listener,
+        ServedSocket {
+            path: path.to_owned(),
+            file,
+        },
+    ))
+}
+
+/// Removes the socket of an agent that is not there any more.
+fn remove_dead(path: &Path) -> Result<(), SocketError> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("looking at", path)(error)),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(SocketError::NoSocket(path.to_owned()));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(failed("removing", path))
+        }
+        // It listens, or its queue is full: somebody is alive.
+        Ok(_) => Err(SocketError::Taken(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(SocketError::Taken(path.to_owned()))
+        }
+        Err(error) => Err(failed("connecting to", path)(error)),
+    }
+}
+
+impl ServedSocket {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the file, if it is still the one that was made here.
+    ///
+    /// # Errors
+    /// [`SocketError::Io`].
+    pub fn remove(self) -> Result<(), SocketError> {
+        let _lock = lock_folder(&self.path)?;
+        let found = std::fs::symlink_metadata(&self.path);
+        if found.is_ok_and(|found| (found.dev(), found.ino()) == self.file) {
+            std::fs::remove_file(&self.path).map_err(failed("removing", &self.path))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anybody_may_connect_and_nothing_is_left() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a/b/agent.sock");
+        let (listener, socket) = bind(&path).expect("made");
+        let mode = std::fs::metadata(&path)
+            .expect("there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o666);
+        UnixStream::connect(&path).expect("connected");
+        drop(listener);
+        socket.remove().expect("removed");
+        assert!(
+            std::fs::read_dir(folder.path().join("a/b"))
+                .expect("a folder")
+                .next()
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn a_live_agent_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("agent.sock");
+        let (_listener, _socket) = bind(&path).expect("made");
+        let error = bind(&path).expect_err("taken");
+        assert!(matches!(error, SocketError::Taken(_)), "{error}");
+        UnixStream::connect(&path).expect("still served");
+    }
+
+    #[test]
+    fn a_dead_socket_is_taken_over_and_then_not_removed_by_its_former_owner() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("agent.sock");
+        let (dead, former) = bind(&path).expect("made");
+        // Keeps the inode's number from being given again, so that the files differ.
+        let keep = folder.path().join("keep");
+        std::fs::hard_link(&path, &keep).expect("linked");
+        drop(dead);
+        let (_listener, _socket) = bind(&path).expect("taken over");
+        former.remove().expect("nothing to do");
+        UnixStream::connect(&path).expect("still served");
+    }
+
+    #[test]
+    fn another_file_is_not_touched() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("agent.sock");
+        std::fs::write(&path, "precious").expect("written");
+        assert!(matches!(bind(&path), Err(SocketError::NoSocket(_))));
+        assert_eq!(std::fs::read_to_string(&path).expect("there"), "precious");
+    }
+}

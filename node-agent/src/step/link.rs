@@ -1,0 +1,330 @@
+//! The link to a master: connect, mount, heartbeats, silence, back-off, stop.
+
+use larder_transfer::LocalMs;
+use larder_wire::agent::{Done, Heartbeat, Mount, Unmount};
+use larder_wire::limit::MAX_BATCH;
+use rand::Rng;
+
+use super::{Action, AgentState, LinkId, Note, Outbound};
+
+/// The first pause after a failure, in ms; it doubles up to [`BACK_OFF_MAX_MS`].
+const BACK_OFF_MS: u64 = 100;
+/// The longest pause, in ms: a master that comes back is found within this.
+const BACK_OFF_MAX_MS: u64 = 5_000;
+/// How long a connection with its hello may take, in ms. The shell has shorter limits of its own;
+/// this one guards against losing its answer.
+const CONNECT_MS: u64 = 15_000;
+/// How long the answer to a mount may take, in ms: a master may have to commit first.
+const MOUNT_MS: u64 = 10_000;
+/// How long the answer to an unmount is waited for, in ms. Without it the master notices silence.
+const UNMOUNT_MS: u64 = 2_000;
+/// Bounds for what a master asks as the time between heartbeats, in ms.
+const BEAT_MS: std::ops::RangeInclusive<u64> = 20..=60_000;
+/// The time between heartbeats before a master has said one, in ms.
+const BEAT_DEFAULT_MS: u64 = 1_000;
+/// How many heartbeats without an answer make a master silent.
+const SILENT_BEATS: u64 = 3;
+/// What is always allowed on top, in ms: one slow turn of a busy machine.
+const SILENT_GRACE_MS: u64 = 1_000;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Phase {
+    Waiting {
+        until: LocalMs,
+    },
+    Connecting {
+        link: LinkId,
+        deadline: LocalMs,
+    },
+    /// `answered`: the answer is there and waits for its epoch to be saved; what comes behind it
+    /// waits with it.
+    Mounting {
+        link: LinkId,
+        deadline: LocalMs,
+        answered: bool,
+    },
+    Mounted {
+        link: LinkId,
+        next_beat: LocalMs,
+    },
+    Stopping {
+        link: LinkId,
+        deadline: LocalMs,
+    },
+    Stopped,
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) phase: Phase,
+    /// The number of the latest link.
+    latest: u64,
+    /// Failures since a heartbeat was last answered.
+    failures: u32,
+    /// The place in the list of the master to try next.
+    master: usize,
+    beat_ms: u64,
+    /// When the present master was last heard.
+    heard: LocalMs,
+    /// When any master last answered a mount or heartbeat.
+    answered: Option<LocalMs>,
+}
+
+impl Link {
+    pub(super) const fn new() -> Self {
+        Self {
+            phase: Phase::Waiting { until: LocalMs(0) },
+            latest: 0,
+            failures: 0,
+            master: 0,
+            beat_ms: BEAT_DEFAULT_MS,
+            heard: LocalMs(0),
+            answered: None,
+        }
+    }
+
+    pub(super) const fn is_mounted(&self) -> bool {
+        matches!(self.phase, Phase::Mounted { .. })
+    }
+
+    pub(super) const fn hears_commands(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Mounted { .. } | Phase::Mounting { answered: true, .. }
+        )
+    }
+
+    /// The master was heard.
+    pub(super) const fn hear(&mut self, now: LocalMs) {
+        self.heard = now;
+    }
+
+    /// A heartbeat was answered: what failed before is over.
+    pub(super) const fn beat_answered(&mut self, now: LocalMs) {
+        self.answered = Some(now);
+        self.failures = 0;
+    }
+
+    /// The master has taken the segments in and wants a heartbeat so often.
+    pub(super) fn begin(&mut self, link: LinkId, heartbeat_ms: u64, now: LocalMs) {
+        self.beat_ms = heartbeat_ms.clamp(*BEAT_MS.start(), *BEAT_MS.end());
+        self.answered = Some(now);
+        self.phase = Phase::Mounted {
+            link,
+            next_beat: later(now, self.beat_ms),
+        };
+    }
+
+    /// The master to try next: its place in the list.
+    pub(super) const fn prefer(&mut self, master: usize) {
+        self.master = master;
+    }
+
+    pub(super) const fn answered(&self) -> Option<LocalMs> {
+        self.answered
+    }
+
+    pub(super) const fn silence_ms(&self) -> u64 {
+        self.beat_ms * SILENT_BEATS + SILENT_GRACE_MS
+    }
+
+    pub(super) fn next_wake(&self) -> Option<LocalMs> {
+        match self.phase {
+            Phase::Waiting { until } => Some(until),
+            Phase::Connecting { deadline, .. }
+            | Phase::Mounting {
+                deadline,
+                answered: false,
+                ..
+            }
+            | Phase::Stopping { deadline, .. } => Some(deadline),
+            Phase::Mounted { next_beat, .. } => {
+                Some(next_beat.min(later(self.heard, self.silence_ms())))
+            }
+            // The end of the link or of saving brings it out.
+            Phase::Mounting { answered: true, .. } | Phase::Stopped => None,
+        }
+    }
+
+    pub(super) const fn open(&self) -> Option<LinkId> {
+        match self.phase {
+            Phase::Connecting { link, .. }
+            | Phase::Mounting { link, .. }
+            | Phase::Mounted { link, .. }
+            | Phase::Stopping { link, .. } => Some(link),
+            Phase::Waiting { .. } | Phase::Stopped => None,
+        }
+    }
+}
+
+const fn later(at: LocalMs, ms: u64) -> LocalMs {
+    LocalMs(at.0.saturating_add(ms))
+}
+
+impl AgentState {
+    pub(super) fn tick(&mut self, now: LocalMs, actions: &mut Vec<Action>) {
+        match self.link.phase {
+            Phase::Waiting { until } if now >= until => {
+                self.link.latest += 1;
+                let link = LinkId(self.link.latest);
+                self.link.phase = Phase::Connecting {
+                    link,
+                    deadline: later(now, CONNECT_MS),
+                };
+                let masters = &self.settings.masters;
+                // An empty list has no master to try; the configuration does not allow it.
+                if let Some(master) = masters.get(self.link.master % masters.len().max(1)) {
+                    actions.push(Action::Connect {
+                        link,
+                        master: master.clone(),
+                    });
+                }
+            }
+            Phase::Connecting { deadline, .. } if now >= deadline => {
+                self.drop_link("connecting took too long", now, actions);
+            }
+            Phase::Mounting {
+                deadline,
+                answered: false,
+                ..
+            } if now >= deadline => {
+                self.drop_link("the master did not answer the mount", now, actions);
+            }
+            Phase::Mounted { .. } if now >= later(self.link.heard, self.link.silence_ms()) => {
+                self.drop_link("the master is silent", now, actions);
+            }
+            Phase::Mounted { link, next_beat } if now >= next_beat => {
+                self.link.phase = Phase::Mounted {
+                    link,
+                    next_beat: later(now, self.link.beat_ms),
+                };
+                self.send_beat(link, actions);
+            }
+            Phase::Stopping { link, deadline } if now >= deadline => self.exit(link, actions),
+            _ => {}
+        }
+    }
+
+    fn send_beat(&self, link: LinkId, actions: &mut Vec<Action>) {
+        let Some(identity) = &self.identity else {
+            return;
+        };
+        let beat = Heartbeat {
+            agent: identity.agent,
+            incarnation: self.settings.incarnation,
+            highest_epoch: self.gate.seen(),
+        };
+        actions.push(Action::Send(link, Outbound::Heartbeat(beat)));
+        actions.push(Action::Note(Note::BeatSent));
+    }
+
+    pub(super) fn opened(&mut self, link: LinkId, now: LocalMs, actions: &mut Vec<Action>) {
+        if matches!(self.link.phase, Phase::Connecting { link: open, .. } if open == link) {
+            self.mount(link, now, actions);
+        }
+    }
+
+    pub(super) fn mount(&mut self, link: LinkId, now: LocalMs, actions: &mut Vec<Action>) {
+        let deadline = later(now, MOUNT_MS);
+        self.link.phase = Phase::Mounting {
+            link,
+            deadline,
+            answered: false,
+        };
+        self.link.heard = now;
+        let mount = Mount {
+            name: self.settings.name.clone(),
+            uid: self.settings.uid,
+            incarnation: self.settings.incarnation,
+            data_addr: self.settings.data_addr.clone(),
+            segments: self.slabs.offers(),
+            highest_epoch: self.gate.seen(),
+        };
+        actions.push(Action::Send(link, Outbound::Mount(mount)));
+    }
+
+    pub(super) fn closed(&mut self, link: LinkId, now: LocalMs, actions: &mut Vec<Action>) {
+        if self.link.open() != Some(link) {
+            return;
+        }
+        if matches!(self.link.phase, Phase::Stopping { .. }) {
+            self.exit(link, actions);
+        } else {
+            self.back_off(now);
+        }
+    }
+
+    /// Closes the link, whatever its phase, and tries the next master after a pause.
+    pub(super) fn drop_link(&mut self, why: &'static str, now: LocalMs, actions: &mut Vec<Action>) {
+        let Some(link) = self.link.open() else { return };
+        if matches!(self.link.phase, Phase::Stopping { .. }) {
+            return self.exit(link, actions);
+        }
+        actions.push(Action::Note(Note::LinkDropped(why)));
+        actions.push(Action::Disconnect(link));
+        self.back_off(now);
+    }
+
+    /// The link is gone: what was received over it is not answered any more, since the master
+    /// repeats what is outstanding after the next mount.
+    fn back_off(&mut self, now: LocalMs) {
+        self.gate.forget_waiting();
+        self.slabs.forget_waits();
+        self.link.master = (self.link.master + 1) % self.settings.masters.len().max(1);
+        let doublings = self.link.failures.min(16);
+        let pause_ms = (BACK_OFF_MS << doublings).min(BACK_OFF_MAX_MS);
+        self.link.failures = self.link.failures.saturating_add(1);
+        // Between half and all of it, so that agents do not come back in step.
+        let pause_ms = self.random.random_range(pause_ms / 2..=pause_ms);
+        self.link.phase = Phase::Waiting {
+            until: later(now, pause_ms),
+        };
+    }
+
+    pub(super) fn send_answers(&mut self, actions: &mut Vec<Action>) {
+        let (Phase::Mounted { link, .. }, Some(identity)) = (self.link.phase, &self.identity)
+        else {
+            return;
+        };
+        let answers = self.slabs.take_answers();
+        let mut answers = answers.into_iter().peekable();
+        while answers.peek().is_some() {
+            let done = Done {
+                agent: identity.agent,
+                incarnation: self.settings.incarnation,
+                events: answers.by_ref().take(MAX_BATCH).collect(),
+            };
+            actions.push(Action::Send(link, Outbound::Done(done)));
+        }
+    }
+
+    pub(super) fn stop(&mut self, now: LocalMs, actions: &mut Vec<Action>) {
+        match (self.link.phase, &self.identity) {
+            (Phase::Mounted { link, .. }, Some(identity)) => {
+                let unmount = Unmount {
+                    agent: identity.agent,
+                    incarnation: self.settings.incarnation,
+                };
+                actions.push(Action::Send(link, Outbound::Unmount(unmount)));
+                self.link.phase = Phase::Stopping {
+                    link,
+                    deadline: later(now, UNMOUNT_MS),
+                };
+            }
+            (Phase::Stopping { .. } | Phase::Stopped, _) => {}
+            (phase, _) => {
+                if let Phase::Connecting { link, .. } | Phase::Mounting { link, .. } = phase {
+                    actions.push(Action::Disconnect(link));
+                }
+                self.link.phase = Phase::Stopped;
+                actions.push(Action::Exit);
+            }
+        }
+    }
+
+    pub(super) fn exit(&mut self, link: LinkId, actions: &mut Vec<Action>) {
+        actions.push(Action::Disconnect(link));
+        self.link.phase = Phase::Stopped;
+        actions.push(Action::Exit);
+    }
+}

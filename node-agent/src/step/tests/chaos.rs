@@ -1,0 +1,234 @@
+//! Masters of any epoch, lost links, failing disks: what the control side never does.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// One thing that happens; where it makes no sense at the moment, nothing does.
+#[derive(Clone, Debug)]
+enum Turn {
+    Wake,
+    Opened,
+    Closed,
+    MountAnswer(Epoch, bool),
+    MountRefused,
+    Beat(Epoch, bool),
+    /// A give and an erasure, sent in this epoch.
+    Commands(Epoch, u16),
+    Saved(bool),
+    Made(bool),
+    Outcome,
+    /// An event of a link that is gone.
+    Ghost(Epoch),
+}
+
+fn any_epoch() -> impl Strategy<Value = Epoch> {
+    (2_u64..6, 0_u64..3).prop_map(|(generation, term)| Epoch { generation, term })
+}
+
+fn any_turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        4 => Just(Turn::Wake),
+        4 => Just(Turn::Opened),
+        1 => Just(Turn::Closed),
+        4 => (any_epoch(), any::<bool>()).prop_map(|(epoch, same)| Turn::MountAnswer(epoch, same)),
+        1 => Just(Turn::MountRefused),
+        2 => (any_epoch(), prop::bool::weighted(0.8)).prop_map(|(e, known)| Turn::Beat(e, known)),
+        6 => (any_epoch(), 0_u16..4).prop_map(|(epoch, index)| Turn::Commands(epoch, index)),
+        4 => prop::bool::weighted(0.8).prop_map(Turn::Saved),
+        3 => prop::bool::weighted(0.8).prop_map(Turn::Made),
+        3 => Just(Turn::Outcome),
+        1 => any_epoch().prop_map(Turn::Ghost),
+    ]
+}
+
+struct World {
+    bench: Bench,
+    link: Option<LinkId>,
+    saving: Option<Epoch>,
+    disk: Epoch,
+    /// The highest epoch that the agent has shown to have seen.
+    seen: Epoch,
+    making: Vec<MakeId>,
+    due: Vec<Outcome>,
+    /// The epoch in which each version was commanded to be erased; a version is sent once.
+    sent_in: BTreeMap<u64, Epoch>,
+    next: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            bench: Bench::new(),
+            link: None,
+            saving: None,
+            disk: SAVED,
+            seen: SAVED,
+            making: Vec::new(),
+            due: Vec::new(),
+            sent_in: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    fn tell(&mut self, event: Event) -> Result<(), TestCaseError> {
+        let actions = self.bench.tell(event);
+        for action in actions {
+            self.judge(action)?;
+        }
+        prop_assert!(self.bench.state.status().epoch <= self.disk);
+        Ok(())
+    }
+
+    fn judge(&mut self, action: Action) -> Result<(), TestCaseError> {
+        match action {
+            Action::Connect { link, .. } => {
+                prop_assert!(self.link.is_none(), "one link at a time");
+                self.link = Some(link);
+            }
+            Action::Disconnect(link) => {
+                prop_assert_eq!(self.link.take(), Some(link));
+            }
+            Action::Send(link, message) => {
+                prop_assert_eq!(self.link, Some(link), "nothing is sent over a dead link");
+                if let Outbound::Mount(mount) = message {
+                    prop_assert!(mount.highest_epoch >= self.seen);
+                }
+            }
+            Action::SaveEpoch(epoch) => {
+                prop_assert!(self.saving.is_none(), "one at a time");
+                prop_assert!(epoch > self.disk && epoch >= self.seen, "never backwards");
+                (self.saving, self.seen) = (Some(epoch), epoch);
+            }
+            Action::MakeSlab { make, .. } => {
+                prop_assert!(
+                    self.disk >= self.seen,
+                    "not before the epoch is on the disk"
+                );
+                self.making.push(make);
+            }
+            Action::Data(order) => self.judge_order(order)?,
+            Action::Exit => prop_assert!(false, "nobody asked it to stop"),
+            Action::DropMade(_) | Action::Note(_) => {}
+        }
+        Ok(())
+    }
+
+    fn judge_order(&mut self, order: DataOrder) -> Result<(), TestCaseError> {
+        match order {
+            DataOrder::SeeEpoch { epoch, .. } => {
+                prop_assert!(epoch <= self.disk, "saved before anything is done in it");
+                prop_assert!(epoch >= self.seen, "never one of the past");
+            }
+            DataOrder::Erase(extent, version) => {
+                let sent_in = self.sent_in.remove(&version.counter);
+                let sent_in = sent_in.expect("a command is done once");
+                prop_assert!(sent_in >= self.seen, "{sent_in} < {}", self.seen);
+                prop_assert!(sent_in <= self.disk);
+                self.due.push(Outcome::Released { extent, version });
+            }
+            DataOrder::Give { slab, .. } => self.due.push(Outcome::SlabReady { slab }),
+            DataOrder::Take(slab) => self.due.push(Outcome::SlabReturned { slab }),
+            DataOrder::Mounted(_) | DataOrder::TenantGone(_) => {
+                prop_assert!(self.disk >= self.seen);
+            }
+        }
+        Ok(())
+    }
+
+    fn commands(&mut self, epoch: Epoch, index: u16) -> Commands {
+        self.next += 1;
+        self.sent_in.insert(self.next, epoch);
+        let one = slab(10, index, self.next);
+        let erase = Command::Erase {
+            extent: extent(one, 0),
+            version: version(SAVED, self.next),
+        };
+        Commands {
+            epoch,
+            pool_time: PoolTime(3),
+            commands: vec![give(one), erase],
+        }
+    }
+
+    fn arrive(&mut self, message: Inbound) -> Result<(), TestCaseError> {
+        match self.link {
+            Some(link) => self.tell(Event::Arrived(link, message)),
+            None => Ok(()),
+        }
+    }
+
+    fn turn(&mut self, turn: Turn) -> Result<(), TestCaseError> {
+        match (turn, self.link) {
+            (Turn::Wake, _) => {
+                let wake = self.bench.state.next_wake();
+                self.bench.now = wake.unwrap_or(self.bench.now).max(self.bench.now);
+                self.tell(Event::Tick)
+            }
+            (Turn::Opened, Some(link)) => self.tell(Event::Opened(link)),
+            (Turn::Closed, Some(link)) => {
+                self.link = None;
+                self.tell(Event::Closed(link))
+            }
+            (Turn::MountAnswer(epoch, same), _) => {
+                let mut with = mounted(Vec::new());
+                if !same {
+                    with.segments = vec![SegmentId(10), SegmentId(99)];
+                }
+                self.arrive(Inbound::Mounted(Ok(reply(epoch, with))))
+            }
+            (Turn::MountRefused, _) => {
+                let error = refusal(larder_types::Reason::Starting, "");
+                self.arrive(Inbound::Mounted(Err(error)))
+            }
+            (Turn::Beat(epoch, known), _) => {
+                self.arrive(Inbound::Beat(Ok(reply(epoch, Beat { known }))))
+            }
+            (Turn::Commands(epoch, index), _) => {
+                let commands = self.commands(epoch, index);
+                self.arrive(Inbound::Commands(commands))
+            }
+            (Turn::Saved(works), _) => match self.saving.take() {
+                Some(epoch) if works => {
+                    self.disk = epoch;
+                    self.tell(Event::EpochSaved(epoch))
+                }
+                Some(_) => self.tell(Event::EpochNotSaved),
+                None => Ok(()),
+            },
+            (Turn::Made(works), _) if !self.making.is_empty() => {
+                let make = self.making.remove(0);
+                let result = if works {
+                    Ok(())
+                } else {
+                    Err("no memory".to_owned())
+                };
+                self.tell(Event::SlabMade(make, result))
+            }
+            (Turn::Outcome, _) if !self.due.is_empty() => {
+                let outcome = self.due.remove(0);
+                self.tell(Event::Happened(vec![outcome]))
+            }
+            (Turn::Ghost(epoch), _) => {
+                let commands = self.commands(epoch, 0);
+                let ghost = LinkId(self.link.map_or(u64::MAX, |link| link.0 - 1));
+                self.tell(Event::Arrived(ghost, Inbound::Commands(commands)))
+            }
+            (Turn::Opened | Turn::Closed | Turn::Made(_) | Turn::Outcome, _) => Ok(()),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_order_of_events_makes_it_obey_the_past(
+        turns in prop::collection::vec(any_turn(), 1..200),
+    ) {
+        let mut world = World::new();
+        for turn in turns {
+            world.turn(turn)?;
+        }
+    }
+}

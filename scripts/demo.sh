@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# The tour of `make demo`: a pool of local processes, real bytes through the other node's agent,
+# a limit that refuses, a key that another tenant cannot see, metrics, and nothing left behind.
+set -euo pipefail
+
+larder=${1:?usage: demo.sh PROGRAM}
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+pool="$top/manifests/samples/pool-small.yaml"
+home=$(mktemp -d "${TMPDIR:-/tmp}/larder-demo.XXXXXX")
+run="$home/run"
+count=${DEMO_OBJECTS:-120}
+step='starting'
+
+bold() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+
+finish() {
+    local status=$?
+    trap - EXIT
+    if [ "$status" -ne 0 ]; then
+        printf '\nThe demo stopped at: %s\n' "$step" >&2
+        if [ -s "$home/errors" ]; then
+            printf 'What was said:\n' >&2
+            tail -n 5 "$home/errors" | sed 's/^/  /' >&2
+        fi
+        for log in "$run"/log/*; do
+            [ -s "$log" ] || continue
+            printf 'The end of %s:\n' "$(basename "$log")" >&2
+            tail -n 5 "$log" | sed 's/^/  /' >&2
+        done
+    fi
+    "$larder" down --dir "$run" >/dev/null 2>&1 || true
+    rm -rf "$home"
+    exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+at() {
+    step=$*
+    bold "$step"
+}
+
+# Shows a command and runs it on the demo's pool. Errors go to the terminal and to a file, so that
+# a failed step can tell.
+larder() {
+    printf '$ larder %s\n' "$*"
+    "$larder" "$@" --dir "$run" 2> >(tee -a "$home/errors" >&2) | sed 's/^/  /'
+}
+
+# Runs a command that must be refused, with the exit code that says so.
+refused() {
+    local code=$1 status=0
+    shift
+    printf '$ larder %s\n' "$*"
+    "$larder" "$@" --dir "$run" >"$home/out" 2>&1 || status=$?
+    sed 's/^/  /' "$home/out"
+    cp "$home/out" "$home/errors"
+    if [ "$status" -ne "$code" ]; then
+        printf 'expected exit code %s, got %s\n' "$code" "$status" | tee -a "$home/errors" >&2
+        return 1
+    fi
+    printf '  (exit code %s)\n' "$status"
+    : >"$home/errors"
+}
+
+at 'A master and two agents, from one CachePool'
+printf '$ larder up --detach -f manifests/samples/pool-small.yaml\n'
+"$larder" up --detach -f "$pool" --dir "$run" 2> >(tee -a "$home/errors" >&2) | sed 's/^/  /'
+
+at "KV blocks: $count of 2 MiB put through the agent of node 0, every byte checked through the agent of node 1"
+larder bench put --tenant team-a --via pool-small-0 --size 2Mi --count "$count" --keep --prefix blocks/
+larder bench get --tenant team-a --via pool-small-1 --size 2Mi --count "$count" --keep --prefix blocks/
+larder ls blocks/ --tenant team-a --limit 3
+
+at 'A file of 8 MiB there and back, checksums compared'
+head -c $((8 * 1024 * 1024)) /dev/urandom >"$home/block"
+larder put conversation/42/layer/0 "$home/block" --tenant team-a --via pool-small-0
+larder get conversation/42/layer/0 "$home/back" --tenant team-a --via pool-small-1
+there=$(sha256sum <"$home/block")
+back=$(sha256sum <"$home/back")
+printf '  put %s\n  got %s\n' "${there%% *}" "${back%% *}"
+[ "$there" = "$back" ] || { echo 'the checksums differ' | tee -a "$home/errors" >&2; exit 1; }
+
+at 'A tenant at its limit is refused, with the reason'
+larder stat --tenant team-b
+refused 4 bench put --tenant team-b --size 8Mi --count 12 --keep --prefix mine/
+
+at "Another tenant's key cannot be seen"
+refused 3 exists conversation/42/layer/0 --tenant team-b
+refused 3 get conversation/42/layer/0 "$home/stolen" --tenant team-b
+
+at 'A page of metrics'
+admin=$("$larder" status --dir "$run" --output json | sed -n 's/.*"admin_addr": *"\([^"]*\)".*/\1/p' | head -n 1)
+printf '$ GET http://%s/metrics\n' "$admin"
+metrics() {
+    exec 3<>"/dev/tcp/${admin%:*}/${admin##*:}"
+    printf 'GET /metrics HTTP/1.0\r\nHost: %s\r\n\r\n' "$admin" >&3
+    cat <&3
+    exec 3>&-
+}
+metrics >"$home/metrics"
+grep -E '^larder_master_(objects|bytes|limit_bytes|capacity_bytes|slabs|refused_total|ready)' "$home/metrics" |
+    sed 's/^/  /'
+
+at 'Stop, and see that nothing is left'
+larder down
+left=$(pgrep -f "$run" || true)
+if [ -n "$left" ] || [ -e "$run" ]; then
+    printf 'left behind: processes "%s", folder %s\n' "$left" "$run" | tee -a "$home/errors" >&2
+    exit 1
+fi
+bold 'Done: everything above was real. Next: README.md, or larder --help.'
