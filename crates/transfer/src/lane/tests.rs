@@ -336,11 +336,12 @@ fn a_hello_has_five_seconds_at_either_end() {
         // One byte a second is no stall, but still no hello.
         let trickle = tokio::spawn(async move {
             let frame = ping(1, b"");
+            let mut second = tokio::time::interval(Duration::from_secs(1));
             for byte in frame {
                 if near.write_all(&[byte]).await.is_err() {
                     return;
                 }
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                second.tick().await;
             }
         });
         let admit = |_| ready(Ok(admission()));

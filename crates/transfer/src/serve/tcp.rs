@@ -18,8 +18,9 @@ use crate::lane::{Socket, tune_tcp};
 /// and trying again at once would fail again.
 const ACCEPT_RETRY_MS: u64 = 50;
 
-/// Serves clients of other nodes until `shutdown` turns true or its sender is dropped; then the connections finish their
-/// frame within two seconds. Must run on the thread of `segments`, in a local set.
+/// Serves clients of other nodes until `shutdown` turns true or its sender is dropped; then the
+/// connections finish their frame within two seconds. Must run on the thread of `segments`, in a
+/// local set.
 pub async fn serve_tcp(
     listener: TcpListener,
     segments: SegmentsHandle,

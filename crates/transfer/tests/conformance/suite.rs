@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use larder_transfer::transport::{ReadOp, TransferError, Transport, WriteOp};
-use larder_types::{Epoch, Extent, Incarnation, Registration, Version};
+use larder_types::{Epoch, Incarnation, Registration, Version};
 use larder_wire::checksum::{block_crcs, digest};
 use larder_wire::data::DataReason;
 use larder_wire::{Capability, Reach, RootKey, SignedCapability};
@@ -42,12 +42,25 @@ fn run(wire: Wire, case: Case) {
     });
 }
 
+macro_rules! on {
+    ($module:ident, $wire:ident, $($case:ident)*) => {
+        mod $module {
+            $(#[test]
+            fn $case() {
+                super::run(super::Wire::$wire, |holder, transport| {
+                    Box::pin(super::$case(holder, transport))
+                });
+            })*
+        }
+    };
+}
+
 macro_rules! on_all {
-    ($($case:ident),* $(,)?) => {
-        mod tcp { $(#[test] fn $case() { super::run(super::Wire::Tcp, |h, t| Box::pin(super::$case(h, t))); })* }
-        mod shm { $(#[test] fn $case() { super::run(super::Wire::Shm, |h, t| Box::pin(super::$case(h, t))); })* }
-        mod fake { $(#[test] fn $case() { super::run(super::Wire::Fake, |h, t| Box::pin(super::$case(h, t))); })* }
-        mod decorated { $(#[test] fn $case() { super::run(super::Wire::Decorated, |h, t| Box::pin(super::$case(h, t))); })* }
+    ($($case:ident,)*) => {
+        on!(tcp, Tcp, $($case)*);
+        on!(shm, Shm, $($case)*);
+        on!(fake, Fake, $($case)*);
+        on!(decorated, Decorated, $($case)*);
     };
 }
 
@@ -58,7 +71,8 @@ on_all!(
     a_repeated_write_gets_its_receipt_again,
     wrong_checksums_are_refused_and_the_write_can_be_repeated,
     short_and_long_payloads_are_refused,
-    capabilities_open_only_what_they_say,
+    wrong_writes_are_refused,
+    wrong_reads_are_refused,
     altered_capabilities_are_refused_at_every_byte,
     time_ends_capabilities,
     erased_is_gone_for_readers_and_late_writers,
@@ -235,104 +249,92 @@ async fn short_and_long_payloads_are_refused(holder: &Holder, transport: &dyn Tr
     assert_eq!(reason(done.result), DataReason::OutOfBounds);
 }
 
-async fn capabilities_open_only_what_they_say(holder: &Holder, transport: &dyn Transport) {
-    let (grant, sent) = (holder.grant(150_000), payload(150_000, 9));
-    holder.put(transport, &grant, &sent).await;
-    let fresh = holder.grant(150_000);
-    let old = Epoch {
+/// The epoch before the holder's.
+fn old_epoch() -> Epoch {
+    Epoch {
         generation: EPOCH.generation,
         term: EPOCH.term - 1,
-    };
-    let registered = |capability: &Capability, registration| {
-        let slab = larder_types::SlabRef {
-            registration,
-            ..slab(0)
-        };
-        Capability {
-            extent: Extent {
-                slab,
-                ..capability.extent
-            },
-            ..capability.clone()
-        }
-    };
-    let of_b = |capability: &Capability| Capability {
-        tenant: tenant("team-b"),
-        extent: Extent {
-            slab: slab(1),
-            ..capability.extent
-        },
-        ..capability.clone()
-    };
-    let other_life = |capability: &Capability| Capability {
-        incarnation: Incarnation(1),
-        ..capability.clone()
-    };
-    let moved = |capability: &Capability| Capability {
-        version: Version {
-            counter: 9_999,
-            ..capability.version
-        },
-        ..capability.clone()
-    };
-    let (write_fresh, read_old) = (&fresh.write, &grant.read);
-    let writes = [
-        (other_life(write_fresh), DataReason::StaleIncarnation),
-        (
-            registered(write_fresh, Registration(39)),
-            DataReason::StaleRegistration,
-        ),
-        (of_b(write_fresh), DataReason::ForeignTenant),
-        (
-            Capability {
-                epoch: old,
-                ..write_fresh.clone()
-            },
-            DataReason::StaleEpoch,
-        ),
-        (
-            Capability {
-                reach: Reach::Read,
-                ..write_fresh.clone()
-            },
-            DataReason::WrongAccess,
-        ),
-        (
-            Capability {
-                version: Version::default(),
-                ..grant.write.clone()
-            },
-            DataReason::StaleVersion,
-        ),
-    ];
-    for (capability, expected) in writes {
-        let done = write(transport, holder.sign(&capability), &sent).await;
-        assert_eq!(reason(done.result), expected, "write");
     }
-    let reads = [
-        (other_life(read_old), DataReason::StaleIncarnation),
-        (
-            registered(read_old, Registration(41)),
-            DataReason::StaleRegistration,
-        ),
-        (of_b(read_old), DataReason::ForeignTenant),
-        (moved(read_old), DataReason::StaleVersion),
-        (
-            Capability {
-                reach: Reach::Write,
-                ..read_old.clone()
-            },
-            DataReason::WrongAccess,
-        ),
-        (fresh.read.clone(), DataReason::StaleVersion),
-    ];
-    for (capability, expected) in reads {
+}
+
+fn registered(of: &Capability, registration: u64) -> Capability {
+    let mut capability = of.clone();
+    capability.extent.slab.registration = Registration(registration);
+    capability
+}
+
+/// What is wrong with it for both reads and writes, and the reason that must come.
+fn wrong_for_all(of: &Capability) -> Vec<(Capability, DataReason)> {
+    let other_life = Capability {
+        incarnation: Incarnation(1),
+        ..of.clone()
+    };
+    let mut of_b = Capability {
+        tenant: tenant("team-b"),
+        ..of.clone()
+    };
+    of_b.extent.slab = slab(1);
+    let mut of_none = of.clone();
+    of_none.extent.slab = slab(2);
+    vec![
+        (other_life, DataReason::StaleIncarnation),
+        (of_b, DataReason::ForeignTenant),
+        (registered(of, 39), DataReason::StaleRegistration),
+        (registered(of, 41), DataReason::StaleRegistration),
+        (of_none, DataReason::StaleRegistration),
+    ]
+}
+
+async fn wrong_writes_are_refused(holder: &Holder, transport: &dyn Transport) {
+    let (grant, sent) = (holder.grant(150_000), payload(150_000, 9));
+    holder.put(transport, &grant, &sent).await;
+    let fresh = holder.grant(150_000).write;
+    let mut wrong = wrong_for_all(&fresh);
+    let old = Capability {
+        epoch: old_epoch(),
+        ..fresh.clone()
+    };
+    wrong.push((old, DataReason::StaleEpoch));
+    let reading = Capability {
+        reach: Reach::Read,
+        ..fresh.clone()
+    };
+    wrong.push((reading, DataReason::WrongAccess));
+    let below = Capability {
+        version: Version::default(),
+        ..grant.write.clone()
+    };
+    wrong.push((below, DataReason::StaleVersion));
+    for (capability, expected) in wrong {
+        let done = write(transport, holder.sign(&capability), &sent).await;
+        assert_eq!(reason(done.result), expected, "{capability:?}");
+    }
+    let done = read(transport, holder.sign(&grant.read), 0, 150_000).await;
+    done.result.expect("none of them did anything");
+    assert_eq!(done.buffer, sent);
+}
+
+async fn wrong_reads_are_refused(holder: &Holder, transport: &dyn Transport) {
+    let (grant, sent) = (holder.grant(150_000), payload(150_000, 10));
+    holder.put(transport, &grant, &sent).await;
+    let right = grant.read;
+    let mut wrong = wrong_for_all(&right);
+    let writing = Capability {
+        reach: Reach::Write,
+        ..right.clone()
+    };
+    wrong.push((writing, DataReason::WrongAccess));
+    let mut later = right.clone();
+    later.version.counter = 9_999;
+    wrong.push((later, DataReason::StaleVersion));
+    wrong.push((holder.grant(150_000).read, DataReason::StaleVersion));
+    for (capability, expected) in wrong {
         let done = read(transport, holder.sign(&capability), 0, 150_000).await;
-        assert_eq!(reason(done.result), expected, "read");
+        assert_eq!(reason(done.result), expected, "{capability:?}");
     }
     let old_reader = Capability {
-        epoch: old,
-        ..read_old.clone()
+        epoch: old_epoch(),
+        ..right.clone()
     };
     let done = read(transport, holder.sign(&old_reader), 0, 150_000).await;
     done.result
@@ -340,11 +342,9 @@ async fn capabilities_open_only_what_they_say(holder: &Holder, transport: &dyn T
     assert_eq!(done.buffer, sent);
     let name = larder_types::AgentName::new("pool-small-1").expect("a name");
     let other = RootKey::new([9; 32]).agent_key(&name, holder.options.incarnation, 1);
-    let forged = SignedCapability::sign(read_old, &other).expect("signed");
-    assert_eq!(
-        reason(read(transport, forged, 0, 150_000).await.result),
-        DataReason::Forged
-    );
+    let forged = SignedCapability::sign(&right, &other).expect("signed");
+    let done = read(transport, forged, 0, 150_000).await;
+    assert_eq!(reason(done.result), DataReason::Forged);
 }
 
 async fn altered_capabilities_are_refused_at_every_byte(

@@ -166,7 +166,8 @@ fn agents() -> Vec<AgentAddress> {
 
 pub(crate) fn all() -> Vec<Sample> {
     let mut all = hellos();
-    all.extend(calls_of_clients());
+    all.extend(puts_of_clients());
+    all.extend(gets_of_clients());
     all.extend(calls_of_agents());
     all.extend(calls_of_data());
     all
@@ -215,7 +216,7 @@ fn hellos() -> Vec<Sample> {
     ]
 }
 
-fn calls_of_clients() -> Vec<Sample> {
+fn puts_of_clients() -> Vec<Sample> {
     let item = PutStartItem {
         key: key(),
         size_bytes: 65_537,
@@ -236,6 +237,23 @@ fn calls_of_clients() -> Vec<Sample> {
         version: version(),
         receipts: vec![receipt()],
     };
+    let done: Vec<CallResult<()>> = vec![Ok(()), refusal()];
+    vec![
+        sample("PutStart", Kind::PutStart, &PutStart { items: vec![item] }),
+        sample("PutStarted", Kind::PutStart, &reply(started)),
+        sample("PutEnd", Kind::PutEnd, &PutEnd { items: vec![end] }),
+        sample("PutEnd answer", Kind::PutEnd, &reply(done)),
+        sample(
+            "PutRevoke",
+            Kind::PutRevoke,
+            &PutRevoke {
+                items: vec![(key(), version())],
+            },
+        ),
+    ]
+}
+
+fn gets_of_clients() -> Vec<Sample> {
     let object = ObjectGrant {
         version: version(),
         size_bytes: 65_537,
@@ -262,20 +280,8 @@ fn calls_of_clients() -> Vec<Sample> {
         agents: 2,
         replica_factor: 1,
     };
-    let done: Vec<CallResult<()>> = vec![Ok(()), refusal()];
     let found: Vec<CallResult<bool>> = vec![Ok(true), Ok(false), refusal()];
     vec![
-        sample("PutStart", Kind::PutStart, &PutStart { items: vec![item] }),
-        sample("PutStarted", Kind::PutStart, &reply(started)),
-        sample("PutEnd", Kind::PutEnd, &PutEnd { items: vec![end] }),
-        sample("PutEnd answer", Kind::PutEnd, &reply(done)),
-        sample(
-            "PutRevoke",
-            Kind::PutRevoke,
-            &PutRevoke {
-                items: vec![(key(), version())],
-            },
-        ),
         sample("Get", Kind::Get, &Get { keys: vec![key()] }),
         sample("Located", Kind::Get, &reply(located)),
         sample("Exists", Kind::Exists, &Exists { keys: vec![key()] }),
@@ -301,6 +307,24 @@ fn calls_of_clients() -> Vec<Sample> {
     ]
 }
 
+fn commands() -> Vec<Command> {
+    let give = Command::SlabGive {
+        slab: slab(),
+        tenant: tenant(),
+        slab_bytes: 64 << 20,
+        view_bytes: Some(1 << 20),
+    };
+    vec![
+        give,
+        Command::SlabTake { slab: slab() },
+        Command::Erase {
+            extent: extent(),
+            version: version(),
+        },
+        Command::TenantGone { tenant: tenant() },
+    ]
+}
+
 fn calls_of_agents() -> Vec<Sample> {
     let offer = SegmentOffer {
         ordinal: 1,
@@ -317,21 +341,6 @@ fn calls_of_agents() -> Vec<Sample> {
         segments: vec![offer],
         highest_epoch: epoch(),
     };
-    let give = Command::SlabGive {
-        slab: slab(),
-        tenant: tenant(),
-        slab_bytes: 64 << 20,
-        view_bytes: Some(1 << 20),
-    };
-    let commands = vec![
-        give,
-        Command::SlabTake { slab: slab() },
-        Command::Erase {
-            extent: extent(),
-            version: version(),
-        },
-        Command::TenantGone { tenant: tenant() },
-    ];
     let mounted = Mounted {
         agent: AgentId(5),
         segments: vec![SegmentId(9)],
@@ -339,7 +348,7 @@ fn calls_of_agents() -> Vec<Sample> {
         key_id: 3,
         session_key: [8; 32],
         heartbeat_ms: 1000,
-        outstanding: commands.clone(),
+        outstanding: commands(),
     };
     let events = vec![
         Event::SlabReady { slab: slab() },
@@ -362,7 +371,7 @@ fn calls_of_agents() -> Vec<Sample> {
     let commands = Commands {
         epoch: epoch(),
         pool_time: PoolTime(12_345),
-        commands,
+        commands: commands(),
     };
     vec![
         sample("Mount", Kind::Mount, &mount),
