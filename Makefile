@@ -51,6 +51,7 @@ deny: ## Check licences, bans and sources of what is imported
 
 generate: ## Write the YAML of the custom resources again
 	cargo run --quiet --package larder-xtask --features crdgen -- crdgen
+	cargo run --quiet --package larder-xtask --features crdgen -- render
 
 clean: ## Remove everything that was built
 	cargo clean

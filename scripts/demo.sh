@@ -4,9 +4,21 @@
 set -euo pipefail
 
 larder=${1:?usage: demo.sh PROGRAM}
+# A pool that the user's own environment names is none of the demo's business.
+for name in ${!LARDER_*}; do unset "$name"; done
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 pool="$top/manifests/samples/pool-small.yaml"
-home=$(mktemp -d "${TMPDIR:-/tmp}/larder-demo.XXXXXX")
+# What the demo writes: a file of 8 MiB and a copy, beside logs and notes.
+need_mib=24
+home=$(mktemp -d "${TMPDIR:-/tmp}/larder-demo.XXXXXX" 2>/dev/null) || {
+    echo "The temporary folder ${TMPDIR:-/tmp} cannot be written; set TMPDIR to another folder." >&2
+    exit 1
+}
+if [ "$(df -Pm "$home" | awk 'NR == 2 { print $4 }')" -lt "$need_mib" ]; then
+    rmdir "$home"
+    echo "The temporary folder ${TMPDIR:-/tmp} has less than $need_mib MiB free; free some of it, or set TMPDIR to another folder." >&2
+    exit 1
+fi
 run="$home/run"
 count=${DEMO_OBJECTS:-120}
 step='starting'
@@ -16,16 +28,18 @@ bold() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 finish() {
     local status=$?
     trap - EXIT
-    if [ "$status" -ne 0 ]; then
+    if [ "$status" -eq 130 ]; then
+        printf '\nInterrupted at: %s\n' "$step" >&2
+    elif [ "$status" -ne 0 ]; then
         printf '\nThe demo stopped at: %s\n' "$step" >&2
         if [ -s "$home/errors" ]; then
             printf 'What was said:\n' >&2
             tail -n 5 "$home/errors" | sed 's/^/  /' >&2
         fi
         for log in "$run"/log/*; do
-            [ -s "$log" ] || continue
-            printf 'The end of %s:\n' "$(basename "$log")" >&2
-            tail -n 5 "$log" | sed 's/^/  /' >&2
+            grep -qE ' (WARN|ERROR) ' "$log" 2>/dev/null || continue
+            printf 'Warnings in %s:\n' "$(basename "$log")" >&2
+            grep -E ' (WARN|ERROR) ' "$log" | tail -n 5 | sed 's/^/  /' >&2
         done
     fi
     "$larder" down --dir "$run" >/dev/null 2>&1 || true
@@ -33,7 +47,7 @@ finish() {
     exit "$status"
 }
 trap finish EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP
 
 at() {
     step=$*

@@ -11,7 +11,12 @@ fail() {
     exit 1
 }
 
-log=$(mktemp)
+# Everything below writes a little into the temporary folder; a full one must not look like a
+# missing compiler.
+log=$(mktemp 2>/dev/null) && head -c 65536 /dev/zero 2>/dev/null >"$log" || {
+    rm -f "${log:-}"
+    fail "the temporary folder ${TMPDIR:-/tmp} is missing or full; free some of it, or set TMPDIR to another folder"
+}
 trap 'rm -f "$log"' EXIT
 
 # Runs a command that may be long and is only interesting when it fails.

@@ -4,5 +4,6 @@
 //! as local processes, without privileges and without Kubernetes.
 
 pub mod bench;
+pub mod cluster;
 pub mod pool;
 pub mod proc;

@@ -107,13 +107,8 @@ impl Rig {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let socket = pool
-            .document
-            .agents
-            .first()
-            .context("no agent")?
-            .socket
-            .clone();
+        let agent = pool.document.agents.first().context("no agent")?;
+        let socket = agent.socket.clone();
         let connect = |socket: Option<PathBuf>| -> Result<Client> {
             let masters = pool
                 .document

@@ -49,7 +49,7 @@ async fn fill(near: Client, far: Client, seed: u64) -> Result<u64> {
 }
 
 async fn verify(near: &Client, far: &Client, seed: u64, index: u64) -> Result<()> {
-    let client = if index % 2 == 0 { near } else { far };
+    let client = if index.is_multiple_of(2) { near } else { far };
     let got = client.get(key(&format!("block/{seed}/{index}"))?).await?;
     ensure!(
         got == pattern(seed + index, OBJECT_BYTES),

@@ -54,7 +54,6 @@ pub(crate) fn options(pool: &Pool, tenant: &str, via: Option<usize>) -> Result<C
     let mut options = ClientOptions::new(masters, Credential::new(&pool.token(tenant)?)?);
     if let Some(agent) = via.and_then(|at| pool.document.agents.get(at)) {
         options.agent_socket = Some(agent.socket.clone());
-        options.local_agent = Some(agent.name.parse()?);
     }
     options.default_deadline = Duration::from_secs(20);
     tenant.clone_into(&mut options.name);

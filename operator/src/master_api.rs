@@ -1,0 +1,289 @@
+//! What the operator asks of a pool's master: its administration port.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use larder_crds::{Access, TenantSettings};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::names::PoolId;
+
+pub mod http;
+
+/// A call under way.
+pub type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T, MasterError>> + Send + 'a>>;
+
+/// Why a master did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum MasterError {
+    /// No connection, or it broke, or it took too long.
+    #[error("cannot reach the master at {addr}; check its pod and network policies")]
+    Unreachable {
+        /// Where.
+        addr: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// It did not answer in time.
+    #[error("the master at {addr} did not answer within {limit_ms} ms")]
+    Slow {
+        /// Where.
+        addr: String,
+        /// How long was waited.
+        limit_ms: u64,
+    },
+    /// The operator's own token cannot be read.
+    #[error("cannot read the operator's token {path}; check its projected volume")]
+    Token {
+        /// Which file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It answered with another status than success.
+    #[error("the master answered {status}: {body}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// The start of what it said.
+        body: String,
+    },
+    /// It answered something else than the document that was asked for.
+    #[error("the master's answer to {path} is not understood; check that versions fit")]
+    Document {
+        /// What was asked.
+        path: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+}
+
+impl MasterError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        !matches!(
+            self,
+            Self::Refused {
+                status: 400..=499,
+                ..
+            } | Self::Document { .. }
+        )
+    }
+}
+
+/// What a master shall know of a tenant: a line of its tenants file, and the body of the call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TenantPolicy {
+    /// The id.
+    pub tenant: String,
+    /// What it may do.
+    pub access: Access,
+    /// Most bytes.
+    pub limit_bytes: Option<u64>,
+    /// Most objects.
+    pub limit_objects: Option<u64>,
+    /// Most bytes of views per agent.
+    pub view_bytes: Option<u64>,
+}
+
+impl From<&TenantSettings> for TenantPolicy {
+    fn from(tenant: &TenantSettings) -> Self {
+        Self {
+            tenant: tenant.tenant_id.clone(),
+            access: tenant.access,
+            limit_bytes: tenant.limit_bytes,
+            limit_objects: tenant.limit_objects,
+            view_bytes: tenant.view_bytes,
+        }
+    }
+}
+
+/// `GET /v1/status`, as far as the operator needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct StatusDocument {
+    /// The master that leads.
+    pub name: String,
+    /// All objects.
+    pub objects: u64,
+    /// Bytes of all mounted segments.
+    pub capacity_bytes: u64,
+    /// Bytes that objects take.
+    pub used_bytes: u64,
+}
+
+/// One entry of `GET /v1/tenants`, as far as the operator needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct TenantDocument {
+    /// The id.
+    pub tenant: String,
+    /// What it may do.
+    pub access: Access,
+    /// Most bytes.
+    pub limit_bytes: Option<u64>,
+    /// Most objects.
+    pub limit_objects: Option<u64>,
+    /// Most bytes of views per agent.
+    pub view_bytes: Option<u64>,
+    /// Bytes that its objects take.
+    pub used_bytes: u64,
+    /// Its objects.
+    pub objects: u64,
+}
+
+impl TenantDocument {
+    /// Whether the master holds the tenant to `policy`.
+    #[must_use]
+    pub fn fits(&self, policy: &TenantPolicy) -> bool {
+        self.tenant == policy.tenant
+            && self.access == policy.access
+            && self.limit_bytes == policy.limit_bytes
+            && self.limit_objects == policy.limit_objects
+            && self.view_bytes == policy.view_bytes
+    }
+}
+
+/// One entry of `GET /v1/agents`, as far as the operator needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct AgentDocument {
+    /// The agent's name: that of its node.
+    pub name: String,
+    /// Its mounted segments; empty once the master has lost it.
+    pub segments: Vec<SegmentDocument>,
+}
+
+/// One segment of an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct SegmentDocument {
+    /// Bytes of a slab.
+    pub slab_bytes: u64,
+    /// Slabs.
+    pub slabs: u64,
+    /// Slabs that no tenant has.
+    pub free_slabs: u64,
+}
+
+impl AgentDocument {
+    /// Bytes of slabs that some tenant holds. A slab goes back when its last object is gone, so
+    /// 0 means that nothing is stored here.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        let held = |segment: &SegmentDocument| {
+            segment
+                .slabs
+                .saturating_sub(segment.free_slabs)
+                .saturating_mul(segment.slab_bytes)
+        };
+        self.segments.iter().map(held).fold(0, u64::saturating_add)
+    }
+}
+
+/// All that one look at a master showed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MasterView {
+    /// The pool as a whole.
+    pub status: StatusDocument,
+    /// By tenant id.
+    pub tenants: BTreeMap<String, TenantDocument>,
+    /// By name of the node.
+    pub agents: BTreeMap<String, AgentDocument>,
+}
+
+/// The administration port of masters.
+pub trait MasterApi: Send + Sync + Debug {
+    /// Everything at once.
+    fn look<'a>(&'a self, pool: &'a PoolId) -> Call<'a, MasterView>;
+    /// Makes a tenant or changes its limits; the same again changes nothing.
+    fn set_tenant<'a>(&'a self, pool: &'a PoolId, policy: &'a TenantPolicy) -> Call<'a, ()>;
+    /// Removes a tenant with all that it stored; one that is gone is no error.
+    fn delete_tenant<'a>(&'a self, pool: &'a PoolId, tenant: &'a str) -> Call<'a, ()>;
+}
+
+/// A look at a master, and the one before it.
+#[derive(Clone, Debug)]
+pub struct Looks {
+    /// The latest.
+    pub now: Arc<MasterView>,
+    /// The one before, if there was one.
+    pub before: Option<Arc<MasterView>>,
+}
+
+/// The latest looks at each master, by uid of the pool. The pool's reconcile writes them, about
+/// every half minute; the tenants' reconciles read them, so that thousands of tenants cost one
+/// call.
+#[derive(Debug)]
+pub struct MasterViews(watch::Sender<BTreeMap<String, Looks>>);
+
+impl Default for MasterViews {
+    fn default() -> Self {
+        Self(watch::Sender::new(BTreeMap::new()))
+    }
+}
+
+impl MasterViews {
+    /// The latest looks at the master of a pool; `None` before the first and after a failed one.
+    #[must_use]
+    pub fn get(&self, pool_uid: &str) -> Option<Looks> {
+        self.0.borrow().get(pool_uid).cloned()
+    }
+
+    /// Keeps a look.
+    pub fn set(&self, pool_uid: &str, now: Arc<MasterView>) {
+        self.0.send_modify(|views| {
+            let before = views.get(pool_uid).map(|looks| looks.now.clone());
+            views.insert(pool_uid.to_owned(), Looks { now, before });
+        });
+    }
+
+    /// Forgets a master that does not answer or is gone.
+    pub fn forget(&self, pool_uid: &str) {
+        self.0
+            .send_if_modified(|views| views.remove(pool_uid).is_some());
+    }
+}
+
+/// Usage as it shall stand in a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes that objects take.
+    pub used_bytes: u64,
+    /// Objects.
+    pub objects: u64,
+}
+
+/// What to show when `shown` stands in the status: the exact figures once they rest, and while
+/// they move only steps of more than a 64th, so that a busy pool does not keep the API server
+/// busy. A look comes every half minute, so that is also how often a status changes at most.
+#[must_use]
+pub fn coarse(shown: Option<Usage>, before: Option<Usage>, now: Usage) -> Usage {
+    let Some(shown) = shown else { return now };
+    let is_far = |a: u64, b: u64| a.abs_diff(b) > a.max(b) / 64;
+    let moved = is_far(shown.used_bytes, now.used_bytes) || is_far(shown.objects, now.objects);
+    if moved || before == Some(now) {
+        now
+    } else {
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_steps_are_told_once_they_rest() {
+        let at = |used_bytes| Usage {
+            used_bytes,
+            objects: 1,
+        };
+        assert_eq!(coarse(None, None, at(7)), at(7));
+        assert_eq!(coarse(Some(at(1000)), Some(at(1000)), at(1010)), at(1000));
+        assert_eq!(coarse(Some(at(1000)), Some(at(1010)), at(1010)), at(1010));
+        assert_eq!(coarse(Some(at(1000)), Some(at(1000)), at(1100)), at(1100));
+        assert_eq!(coarse(Some(at(0)), Some(at(0)), at(1)), at(1));
+    }
+}

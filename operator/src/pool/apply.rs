@@ -1,0 +1,148 @@
+//! Writing what a pool needs, in a fixed order: what others need first, orphans last.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use larder_crds::CachePool;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::json;
+
+use super::build::Owner;
+use super::observe::{MasterSeen, Seen};
+use super::validate::ValidPool;
+use crate::child::{self, Child, ChildKey};
+use crate::context::Context;
+use crate::error::ReconcileError;
+use crate::names::{MANAGER, POOL_FINALIZER};
+use crate::node::labels;
+use crate::node::members::Members;
+
+/// Bytes of the root of the capability keys.
+const ROOT_KEY_BYTES: usize = 32;
+
+/// Writes what differs. Each step may be the last before a crash: the next run goes on.
+///
+/// # Errors
+/// [`ReconcileError`].
+pub async fn apply(
+    context: &Context,
+    pool: &ValidPool,
+    members: &Members,
+    wanted: &[Child],
+    seen: &Seen,
+) -> Result<(), ReconcileError> {
+    if matches!(seen.master, MasterSeen::Starting) {
+        ensure_root_key(context, pool).await?;
+    }
+    child::apply(context, wanted, &seen.standing, &pool.id.uid).await?;
+    let label = pool.id.node_label();
+    for node in &members.joining {
+        labels::put(context, node, &label, &pool.id.name).await?;
+    }
+    for node in &members.leaving {
+        labels::take(context, node, &label).await?;
+    }
+    let is_wanted = |key: &ChildKey| wanted.iter().any(|child| child.key == *key);
+    let orphans: Vec<ChildKey> = seen
+        .standing
+        .keys()
+        .filter(|key| !is_wanted(key))
+        .cloned()
+        .collect();
+    child::remove(context, &orphans).await
+}
+
+/// Makes the Secret unless it is there, and never overwrites it. The operator has no right to read
+/// Secrets, so it tries to create one and takes "exists" for an answer; only while no master is
+/// ready, since a master that is has the key.
+async fn ensure_root_key(context: &Context, pool: &ValidPool) -> Result<(), ReconcileError> {
+    let mut bytes = [0; ROOT_KEY_BYTES];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| ReconcileError::Random)?;
+    let digits: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    let owner = Owner::new(&pool.id);
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": pool.id.root_key(),
+            "namespace": pool.id.namespace,
+            "labels": owner.labels("master"),
+            "ownerReferences": [owner.reference()],
+        },
+        "type": "Opaque",
+        "immutable": true,
+        "stringData": { "root.key": format!("{digits}\n") },
+    });
+    let name = format!("Secret {}/{}", pool.id.namespace, pool.id.root_key());
+    let unreadable = |error| ReconcileError::api("make", &name, kube::Error::SerdeError(error));
+    let secret: Secret = serde_json::from_value(secret).map_err(unreadable)?;
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &pool.id.namespace);
+    match api.create(&PostParams::default(), &secret).await {
+        Ok(_) => {
+            tracing::info!(secret = name, "made the root of the capability keys");
+            context.metrics.wrote("Secret", "create");
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(source) => Err(ReconcileError::api("make", &name, source)),
+    }
+}
+
+/// Keeps the pool until its traces outside its namespace are gone.
+///
+/// # Errors
+/// [`ReconcileError::Api`].
+pub async fn add_finalizer(context: &Context, pool: &CachePool) -> Result<(), ReconcileError> {
+    let mut finalizers = pool.finalizers().to_vec();
+    finalizers.push(POOL_FINALIZER.to_owned());
+    set_finalizers(context, pool, &finalizers).await
+}
+
+/// Lets the pool go.
+///
+/// # Errors
+/// [`ReconcileError::Api`]; a pool that is gone is no error.
+pub async fn remove_finalizer(context: &Context, pool: &CachePool) -> Result<(), ReconcileError> {
+    let mut finalizers = pool.finalizers().to_vec();
+    finalizers.retain(|one| one != POOL_FINALIZER);
+    set_finalizers(context, pool, &finalizers).await
+}
+
+// With the resource version, so that a finalizer of somebody else is never lost.
+async fn set_finalizers(
+    context: &Context,
+    pool: &CachePool,
+    finalizers: &[String],
+) -> Result<(), ReconcileError> {
+    let namespace = pool.namespace().unwrap_or_default();
+    let api: Api<CachePool> = Api::namespaced(context.client.clone(), &namespace);
+    let body = json!({ "metadata": {
+        "finalizers": finalizers,
+        "resourceVersion": pool.resource_version(),
+        "uid": pool.uid(),
+    } });
+    let params = PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    match api
+        .patch_metadata(&pool.name_any(), &params, &Patch::Merge(&body))
+        .await
+    {
+        Ok(_) => {
+            context.metrics.wrote("CachePool", "finalizer");
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(source) => {
+            let object = format!("CachePool {namespace}/{}", pool.name_any());
+            Err(ReconcileError::api(
+                "change the finalizers of",
+                object,
+                source,
+            ))
+        }
+    }
+}

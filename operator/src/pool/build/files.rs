@@ -1,0 +1,81 @@
+//! The configuration files of masters and agents, as they stand in ConfigMaps.
+
+use larder_crds::TenantSettings;
+use serde_json::{Value, json};
+
+use crate::master_api::TenantPolicy;
+use crate::names::{AGENT_METRICS_PORT, AGENT_PORT, MASTER_ADMIN_PORT, MASTER_PORT, SOCKET_FILE};
+use crate::pool::validate::ValidPool;
+
+/// Where the files lie in the pods.
+pub(super) const CONFIG_FOLDER: &str = "/etc/larder/config";
+/// Where the master finds the root of the capability keys.
+pub(super) const ROOT_KEY_FOLDER: &str = "/etc/larder/root-key";
+/// Where the master finds who is who.
+pub(super) const IDENTITY_FOLDER: &str = "/etc/larder/identity";
+/// Where the master finds the tenants that exist from its start.
+pub(super) const TENANTS_FOLDER: &str = "/etc/larder/tenants";
+/// Where the agent finds its projected token.
+pub(super) const TOKEN_FOLDER: &str = "/etc/larder/token";
+/// Where the master keeps its state.
+pub(super) const MASTER_STATE_FOLDER: &str = "/var/lib/larder";
+/// Views that one tenant may hold on a node where its CacheTenant says nothing.
+const VIEW_SHARE: u64 = 4;
+
+/// The master's file. It holds nothing of tenants, so that a change of those restarts no master.
+pub(super) fn master(pool: &ValidPool) -> String {
+    let settings = &pool.settings;
+    pretty(&json!({
+        "pool": settings.name,
+        // The only replica; each of several will get its own name as an argument.
+        "name": format!("{}-0", pool.id.master()),
+        "client_addr": format!("0.0.0.0:{MASTER_PORT}"),
+        "admin_addr": format!("0.0.0.0:{MASTER_ADMIN_PORT}"),
+        "state_dir": MASTER_STATE_FOLDER,
+        "root_key_file": format!("{ROOT_KEY_FOLDER}/root.key"),
+        "subjects_file": format!("{IDENTITY_FOLDER}/subjects.json"),
+        "tenants_file": format!("{TENANTS_FOLDER}/tenants.json"),
+        "replica_factor": settings.replica_factor,
+        "log": { "format": "json", "filter": "info" },
+    }))
+}
+
+/// The agents' file. Name and address differ by node; the pod gives them as arguments.
+pub(super) fn agent(pool: &ValidPool) -> String {
+    let settings = &pool.settings;
+    pretty(&json!({
+        "pool": settings.name,
+        "masters": [format!("{}:{MASTER_PORT}", pool.id.master_host())],
+        "token_file": format!("{TOKEN_FOLDER}/token"),
+        "data_addr": format!("0.0.0.0:{AGENT_PORT}"),
+        "socket_path": format!("{}/{SOCKET_FILE}", pool.id.socket_folder()),
+        "metrics_addr": format!("0.0.0.0:{AGENT_METRICS_PORT}"),
+        "state_dir": pool.id.state_folder(),
+        "dram_bytes": settings.node_dram_bytes,
+        "slab_bytes": settings.slab_bytes,
+        "view_bytes": settings.node_dram_bytes / VIEW_SHARE,
+        "log": { "format": "json", "filter": "info" },
+    }))
+}
+
+/// The tenants that exist when a master starts; later changes reach it by its admin port.
+pub(super) fn tenants(tenants: &[TenantSettings]) -> String {
+    let lines = tenants.iter().map(|tenant| {
+        let policy = TenantPolicy::from(tenant);
+        serde_json::to_value(policy).unwrap_or_default()
+    });
+    lined(lines)
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// A JSON array with one element per line, so that `kubectl diff` shows what changed.
+pub(super) fn lined(values: impl Iterator<Item = Value>) -> String {
+    let lines: Vec<String> = values.map(|value| format!("  {value}")).collect();
+    if lines.is_empty() {
+        return "[]\n".to_owned();
+    }
+    format!("[\n{}\n]\n", lines.join(",\n"))
+}

@@ -1,0 +1,108 @@
+//! CachePools: five calls in a row, observe, validate, build, apply, status.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use larder_crds::CachePool;
+use tokio::time::Instant;
+
+use crate::context::Context;
+use crate::error::ReconcileError;
+use crate::names::{POOL_FINALIZER, PoolId};
+use crate::node::members;
+use crate::tenant;
+
+pub mod apply;
+pub mod build;
+pub mod observe;
+pub mod release;
+pub mod status;
+pub mod validate;
+
+/// Pause until the master is asked again while all is well.
+const PAUSE_READY: Duration = Duration::from_secs(30);
+/// The same while something is still coming up.
+const PAUSE_STARTING: Duration = Duration::from_secs(5);
+
+/// Brings the cluster one step nearer to what a pool's spec says.
+///
+/// # Errors
+/// [`ReconcileError`]; what was written stays, and the next try goes on from there.
+pub async fn reconcile(
+    pool: Arc<CachePool>,
+    context: Arc<Context>,
+) -> Result<Action, ReconcileError> {
+    let started = Instant::now();
+    let result = steps(&pool, &context).await;
+    let label = result.as_ref().map_or_else(ReconcileError::label, |_| "ok");
+    context
+        .metrics
+        .reconciled("CachePool", label, started.elapsed());
+    context.metrics.pools(context.stores.pools.len());
+    if result.is_ok() {
+        context.failures.clear(&key(&pool));
+    }
+    result
+}
+
+/// When a failed reconcile is tried again.
+pub fn on_error(pool: Arc<CachePool>, error: &ReconcileError, context: Arc<Context>) -> Action {
+    let key = key(&pool);
+    let pause = context.failures.count(&key);
+    let error = larder_telemetry::error_chain(error);
+    tracing::warn!(pool = key, error, ?pause, "the pool is tried again");
+    Action::requeue(pause)
+}
+
+fn key(pool: &CachePool) -> String {
+    format!(
+        "CachePool {}/{}",
+        pool.namespace().unwrap_or_default(),
+        pool.name_any()
+    )
+}
+
+async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileError> {
+    if pool.metadata.deletion_timestamp.is_some() {
+        release::release(pool, context).await?;
+        return Ok(Action::await_change());
+    }
+    if !pool.finalizers().iter().any(|one| one == POOL_FINALIZER) {
+        apply::add_finalizer(context, pool).await?;
+    }
+    let id = PoolId::of(pool);
+    let seen = observe::observe(context, &id).await;
+    let outcome = match validate::validate(pool) {
+        Err(refused) => status::Outcome::Refused(refused),
+        Ok(valid) => {
+            let need_bytes = valid.agent_memory_bytes;
+            let label = id.node_label();
+            let view = seen.master.view();
+            let members = members::choose(&valid.settings, &label, need_bytes, &seen.nodes, view);
+            let known = observe::node_names(&seen.standing);
+            let mut nodes = members::lingering(known, &seen.nodes, view);
+            nodes.extend(members.nodes.iter().cloned());
+            let account = context.service_account();
+            let tenants = tenant::accepted_of(context, &id);
+            let inputs = build::Inputs {
+                config: &context.config,
+                operator_account: &account,
+                tenants: &tenants,
+                nodes: &nodes,
+            };
+            let wanted = build::build(&valid, &inputs);
+            match apply::apply(context, &valid, &members, &wanted, &seen).await {
+                Ok(()) => status::Outcome::Applied(members),
+                Err(error) => status::Outcome::of_error(error)?,
+            }
+        }
+    };
+    let is_ready = status::write(context, pool, &outcome, &seen).await?;
+    Ok(Action::requeue(if is_ready {
+        PAUSE_READY
+    } else {
+        PAUSE_STARTING
+    }))
+}

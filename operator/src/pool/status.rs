@@ -1,0 +1,292 @@
+//! The status of a pool: pure until the one patch, which is sent only when something differs.
+
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Resource, ResourceExt};
+use larder_crds::{CachePool, CachePoolStatus, NodesStatus, Phase};
+use serde_json::json;
+
+use super::build::Owner;
+use super::observe::{MasterSeen, Seen, ready_agents};
+use crate::conditions::{Wanted, changed, is_true, merge};
+use crate::context::Context;
+use crate::error::ReconcileError;
+use crate::master_api::{MasterView, Usage, coarse};
+use crate::names::{MANAGER, PoolId};
+use crate::node::members::Members;
+use crate::reasons::{ConditionType, Reason};
+
+/// Most names in a message.
+const NAMED_MAX: usize = 5;
+
+/// What became of the spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It cannot be carried out.
+    Refused(Wanted),
+    /// It was carried out, with these members.
+    Applied(Members),
+}
+
+impl Outcome {
+    /// An error that people must deal with, as a condition; others come back.
+    ///
+    /// # Errors
+    /// Every error that another try may cure.
+    pub fn of_error(error: ReconcileError) -> Result<Self, ReconcileError> {
+        let reason = match &error {
+            ReconcileError::NameTaken(_) => Reason::NameTaken,
+            ReconcileError::OldObjectsRemain(_) => Reason::OldObjectsRemain,
+            _ => return Err(error),
+        };
+        let wanted = Wanted::new(ConditionType::Accepted, false, reason, error.to_string());
+        Ok(Self::Refused(wanted))
+    }
+}
+
+/// The conditions of a pool.
+#[must_use]
+pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
+    use ConditionType::{Accepted, LeaderElected, NodesReady, Ready};
+    let members = match outcome {
+        Outcome::Applied(members) => members,
+        Outcome::Refused(refused) => {
+            let not = |condition| {
+                Wanted::new(
+                    condition,
+                    false,
+                    Reason::NotAccepted,
+                    "the pool is not accepted",
+                )
+            };
+            return vec![
+                refused.clone(),
+                not(LeaderElected),
+                not(NodesReady),
+                not(Ready),
+            ];
+        }
+    };
+    let accepted = Wanted::new(Accepted, true, Reason::Accepted, "the spec is carried out");
+    let master = master_condition(&seen.master);
+    let ready = ready_agents(&seen.standing);
+    let nodes = nodes_condition(members, ready);
+    let scale_in = scale_in_condition(members);
+    let serves = if !master.status {
+        Wanted::new(Ready, false, master.reason, master.message.clone())
+    } else if ready == 0 {
+        let reason = if nodes.status {
+            Reason::NoNodes
+        } else {
+            nodes.reason
+        };
+        let reason = if reason == Reason::TooFewNodes {
+            Reason::AgentsStarting
+        } else {
+            reason
+        };
+        Wanted::new(Ready, false, reason, nodes.message.clone())
+    } else {
+        let message = format!("{ready} of {} nodes serve", members.desired);
+        Wanted::new(Ready, true, Reason::Serving, message)
+    };
+    vec![accepted, master, nodes, scale_in, serves]
+}
+
+fn master_condition(master: &MasterSeen) -> Wanted {
+    let wanted = |status, reason, message: String| {
+        Wanted::new(ConditionType::LeaderElected, status, reason, message)
+    };
+    match master {
+        MasterSeen::Starting => wanted(
+            false,
+            Reason::MasterStarting,
+            "no pod of the masters is ready".to_owned(),
+        ),
+        MasterSeen::Silent(why) => wanted(false, Reason::MasterNotReached, why.clone()),
+        MasterSeen::Leads(looks) => wanted(
+            true,
+            Reason::Leading,
+            format!("{} leads", looks.now.status.name),
+        ),
+    }
+}
+
+fn nodes_condition(members: &Members, ready: u32) -> Wanted {
+    let wanted = |status, reason, message: String| {
+        Wanted::new(ConditionType::NodesReady, status, reason, message)
+    };
+    let desired = members.desired;
+    if members.matching == 0 && members.nodes.is_empty() {
+        let message = "no node matches spec.nodes.selector".to_owned();
+        return wanted(false, Reason::NoMatchingNode, message);
+    }
+    if members.nodes.len() < desired {
+        if members.too_small.is_empty() {
+            let message = format!("{} nodes match, {desired} are wanted", members.matching);
+            return wanted(false, Reason::TooFewNodes, message);
+        }
+        let names = named(members.too_small.iter());
+        let message = format!("too little allocatable memory for the tiers on {names}");
+        return wanted(false, Reason::NodeTooSmall, message);
+    }
+    let message = format!("{ready} of {} agents are ready", members.nodes.len());
+    if (ready as usize) < members.nodes.len() {
+        return wanted(false, Reason::AgentsStarting, message);
+    }
+    wanted(true, Reason::AllReady, message)
+}
+
+fn scale_in_condition(members: &Members) -> Wanted {
+    let wanted = |status, reason, message: String| {
+        Wanted::new(ConditionType::ScaleInBlocked, status, reason, message)
+    };
+    if members.blocked.is_empty() {
+        let message = "no node is kept that should leave".to_owned();
+        return wanted(false, Reason::NothingToRemove, message);
+    }
+    let names = named(members.blocked.keys());
+    if members.blocked.values().any(Option::is_none) {
+        let message = format!("nobody can say whether {names} hold objects, so they stay");
+        return wanted(true, Reason::MasterNotReached, message);
+    }
+    // Without the figures: they change all the time, and the condition must not.
+    let message = format!("{names} should leave and hold objects, so they stay");
+    wanted(true, Reason::NodeHoldsObjects, message)
+}
+
+fn named<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+    let more = names.len().saturating_sub(NAMED_MAX);
+    let mut text = names
+        .take(NAMED_MAX)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+/// The new status, from the old one.
+#[must_use]
+pub fn next(
+    pool: &CachePool,
+    wanted: &[Wanted],
+    outcome: &Outcome,
+    seen: &Seen,
+    now: jiff::Timestamp,
+) -> CachePoolStatus {
+    let old = pool.status.clone().unwrap_or_default();
+    let generation = pool.metadata.generation;
+    let conditions = merge(&old.conditions, wanted, generation, now);
+    let id = PoolId::of(pool);
+    let (ready, desired) = match outcome {
+        Outcome::Applied(members) => (ready_agents(&seen.standing), members.desired),
+        Outcome::Refused(_) => (ready_agents(&seen.standing), 0),
+    };
+    let selector = Owner::new(&id).selector("agent");
+    let selector = selector.as_object().into_iter().flatten();
+    let selector: Vec<String> = selector
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")))
+        .collect();
+    let mut status = CachePoolStatus {
+        phase: Some(phase(&conditions)),
+        observed_generation: generation,
+        conditions,
+        nodes: Some(NodesStatus {
+            desired: u32::try_from(desired).unwrap_or(u32::MAX),
+            ready,
+        }),
+        // From the first reconcile on: an autoscaler gives up without it.
+        selector: Some(selector.join(",")),
+        ..CachePoolStatus::default()
+    };
+    match &seen.master {
+        MasterSeen::Leads(looks) => {
+            let shown = old.used_bytes.zip(old.objects);
+            let shown = shown.map(|(used_bytes, objects)| Usage {
+                used_bytes,
+                objects,
+            });
+            let before = looks.before.as_deref().map(usage);
+            let usage = coarse(shown, before, usage(&looks.now));
+            status.capacity_bytes = Some(looks.now.status.capacity_bytes);
+            status.used_bytes = Some(usage.used_bytes);
+            status.objects = Some(usage.objects);
+            status.leader = Some(looks.now.status.name.clone());
+        }
+        // What was last known; the condition says that it is old.
+        MasterSeen::Silent(_) => {
+            status.capacity_bytes = old.capacity_bytes;
+            status.used_bytes = old.used_bytes;
+            status.objects = old.objects;
+        }
+        MasterSeen::Starting => {}
+    }
+    status
+}
+
+fn usage(view: &MasterView) -> Usage {
+    Usage {
+        used_bytes: view.status.used_bytes,
+        objects: view.status.objects,
+    }
+}
+
+/// One word, from the conditions alone.
+#[must_use]
+pub fn phase(conditions: &[larder_crds::Condition]) -> Phase {
+    if !is_true(conditions, ConditionType::Accepted) {
+        return Phase::Failed;
+    }
+    match (
+        is_true(conditions, ConditionType::Ready),
+        is_true(conditions, ConditionType::NodesReady),
+    ) {
+        (true, true) => Phase::Ready,
+        (true, false) => Phase::Degraded,
+        (false, _) => Phase::Pending,
+    }
+}
+
+/// Writes the status if it differs, then tells the changes as events. Returns whether the pool is
+/// ready with all its nodes.
+///
+/// # Errors
+/// [`ReconcileError::Api`].
+pub async fn write(
+    context: &Context,
+    pool: &CachePool,
+    outcome: &Outcome,
+    seen: &Seen,
+) -> Result<bool, ReconcileError> {
+    let wanted = conditions(outcome, seen);
+    let status = next(pool, &wanted, outcome, seen, (context.now)());
+    let old = pool.status.clone().unwrap_or_default();
+    let is_ready = status.phase == Some(Phase::Ready);
+    if status == old {
+        return Ok(is_ready);
+    }
+    let (namespace, name) = (pool.namespace().unwrap_or_default(), pool.name_any());
+    let api: Api<CachePool> = Api::namespaced(context.client.clone(), &namespace);
+    let body = json!({
+        "apiVersion": CachePool::api_version(&()),
+        "kind": CachePool::kind(&()),
+        "metadata": { "name": name },
+        "status": status,
+    });
+    let params = PatchParams::apply(MANAGER).force();
+    let sent = api.patch_status(&name, &params, &Patch::Apply(&body)).await;
+    match sent {
+        Ok(_) => context.metrics.wrote("CachePool", "status"),
+        // Deleted in between.
+        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(is_ready),
+        Err(source) => {
+            let object = format!("CachePool {namespace}/{name}");
+            return Err(ReconcileError::api("write the status of", object, source));
+        }
+    }
+    let changes = changed(&old.conditions, &wanted);
+    context.publish(&pool.object_ref(&()), &changes).await;
+    Ok(is_ready)
+}

@@ -1,0 +1,169 @@
+//! Every condition type and every reason, once. Reasons are part of the API: events carry them
+//! too, and `docs/conditions.md` is generated from this table.
+
+use std::fmt::Write as _;
+
+macro_rules! reasons {
+    ($(
+        $reason:ident $severity:ident [$($kind:literal $condition:ident $status:literal),+]
+            $help:literal;
+    )*) => {
+        /// Why a condition has its status.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Reason {
+            $(#[doc = $help] $reason,)*
+        }
+
+        impl Reason {
+            /// Every reason, in the order of the table.
+            pub const ALL: &[Reason] = &[$(Reason::$reason,)*];
+
+            /// As it stands in conditions and events.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self { $(Reason::$reason => stringify!($reason),)* }
+            }
+
+            /// Whether a change to it deserves a warning.
+            #[must_use]
+            pub const fn severity(self) -> Severity {
+                match self { $(Reason::$reason => Severity::$severity,)* }
+            }
+
+            /// Where it is used: kind of the object, condition, status of the condition.
+            #[must_use]
+            pub const fn uses(self) -> &'static [(&'static str, ConditionType, &'static str)] {
+                match self {
+                    $(Reason::$reason => &[$(($kind, ConditionType::$condition, $status)),+],)*
+                }
+            }
+
+            /// What it means and what to do.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self { $(Reason::$reason => $help,)* }
+            }
+        }
+    };
+}
+
+/// How loud the event of a reason is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// As intended.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+/// The type of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConditionType {
+    /// The spec can be carried out.
+    Accepted,
+    /// A master leads and answers.
+    LeaderElected,
+    /// All wanted nodes have a ready agent.
+    NodesReady,
+    /// Nodes that should leave the pool may not yet.
+    ScaleInBlocked,
+    /// It serves.
+    Ready,
+}
+
+impl ConditionType {
+    /// As it stands in the status.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Accepted => "Accepted",
+            Self::LeaderElected => "LeaderElected",
+            Self::NodesReady => "NodesReady",
+            Self::ScaleInBlocked => "ScaleInBlocked",
+            Self::Ready => "Ready",
+        }
+    }
+}
+
+reasons! {
+    Accepted Normal ["CachePool" Accepted "True", "CacheTenant" Accepted "True"]
+        "The spec is carried out.";
+    InvalidSpec Warning ["CachePool" Accepted "False", "CacheTenant" Accepted "False"]
+        "A field has a value that cannot be; the message names it.";
+    NameTaken Warning ["CachePool" Accepted "False", "CacheTenant" Accepted "False"]
+        "Somebody else's object has the name of one that is needed. Remove or rename it.";
+    OldObjectsRemain Normal ["CachePool" Accepted "False", "CacheTenant" Accepted "False"]
+        "Objects of an earlier life of this name are still being removed; it goes on by itself.";
+    PoolNotFound Warning ["CacheTenant" Accepted "False"]
+        "There is no CachePool of that name in the namespace. It is accepted once there is one.";
+    TenantIdTaken Warning ["CacheTenant" Accepted "False"]
+        "An older CacheTenant of the pool has the same id. Choose another tenantId.";
+    SubjectTaken Warning ["CacheTenant" Accepted "False"]
+        "An older CacheTenant names the same ServiceAccount; an account is one tenant of a pool.";
+    SubjectReserved Warning ["CacheTenant" Accepted "False"]
+        "A subject is the ServiceAccount of masters, agents or the operator.";
+    PoolFull Warning ["CacheTenant" Accepted "False"]
+        "The tenants of the pool no longer fit one ConfigMap of 1 MiB. Use fewer subjects.";
+    NotAccepted Warning ["CachePool" LeaderElected "False", "CachePool" NodesReady "False",
+        "CachePool" Ready "False", "CacheTenant" Ready "False"]
+        "See the condition Accepted.";
+    Leading Normal ["CachePool" LeaderElected "True"]
+        "A master leads and answers.";
+    MasterStarting Normal ["CachePool" LeaderElected "False", "CachePool" Ready "False"]
+        "No pod of the masters is ready yet.";
+    MasterNotReached Warning ["CachePool" LeaderElected "False", "CachePool" Ready "False",
+        "CachePool" ScaleInBlocked "True", "CacheTenant" Ready "False"]
+        "The master does not answer the operator; the message says how the call failed.";
+    AllReady Normal ["CachePool" NodesReady "True"]
+        "Every wanted node has a ready agent.";
+    AgentsStarting Normal ["CachePool" NodesReady "False", "CachePool" Ready "False"]
+        "Some wanted nodes have no ready agent yet.";
+    NoMatchingNode Warning ["CachePool" NodesReady "False", "CachePool" Ready "False"]
+        "No node matches spec.nodes.selector. It goes on once one does.";
+    TooFewNodes Warning ["CachePool" NodesReady "False"]
+        "Fewer nodes match spec.nodes.selector than spec.nodes.count asks for.";
+    NodeTooSmall Warning ["CachePool" NodesReady "False", "CachePool" Ready "False"]
+        "Matching nodes have less allocatable memory than the tiers need. Lower tiers.size.";
+    NothingToRemove Normal ["CachePool" ScaleInBlocked "False"]
+        "Every node of the pool belongs to it.";
+    NodeHoldsObjects Warning ["CachePool" ScaleInBlocked "True"]
+        "A node that should leave holds objects, so it stays. Remove them, or keep the node.";
+    Serving Normal ["CachePool" Ready "True", "CacheTenant" Ready "True"]
+        "It serves.";
+    NoNodes Normal ["CachePool" Ready "False", "CachePool" NodesReady "True"]
+        "spec.nodes.count is 0.";
+    PoolDeleting Normal ["CacheTenant" Ready "False"]
+        "The pool is being deleted.";
+    MasterRefused Warning ["CacheTenant" Ready "False"]
+        "The master answered, but refused the tenant; the message says why.";
+}
+
+/// The table as the page `docs/conditions.md`.
+#[must_use]
+pub fn page() -> String {
+    let mut page = String::from(
+        "# Conditions, reasons and events\n\n\
+         Generated from `operator/src/reasons.rs` by `larder-operator --print-reasons`.\n\n\
+         Each change of a condition's status or reason is also an event of that reason on the \
+         object.\n`Warning` is the type of that event. `lastTransitionTime` moves only when the \
+         status changes.\n\n\
+         | kind | condition | status | reason | event | meaning |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    let mut rows: Vec<_> = Reason::ALL
+        .iter()
+        .flat_map(|reason| reason.uses().iter().map(move |row| (*row, *reason)))
+        .collect();
+    // True first: what a healthy object shows.
+    rows.sort_by_key(|((kind, condition, status), _)| (*kind, *condition, *status != "True"));
+    for ((kind, condition, status), reason) in rows {
+        let (condition, text) = (condition.text(), reason.text());
+        let (severity, help) = (reason.severity(), reason.help());
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            page,
+            "| {kind} | `{condition}` | {status} | `{text}` | {severity:?} | {help} |"
+        );
+    }
+    page
+}

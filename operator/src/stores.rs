@@ -1,0 +1,290 @@
+//! What the operator knows of the cluster: one watch per kind, shared by all reconciles.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DynamicObject};
+use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use larder_crds::{CachePool, CacheTenant};
+use tokio::task::JoinSet;
+
+use crate::child::{ChildKey, ChildKind, Standing, value_of};
+use crate::conditions::is_true;
+use crate::feed::{Feed, Trigger, Triggers, digest_of};
+use crate::metrics::OperatorMetrics;
+use crate::names::{LABEL_POOL, LABEL_POOL_NAMESPACE, MANAGED_BY, MANAGER};
+use crate::node::facts::NodeFacts;
+use crate::reasons::ConditionType;
+
+/// The stores that watches fill. A clone reads the same.
+#[derive(Clone, Debug)]
+pub struct Stores {
+    /// Every pool.
+    pub pools: Store<CachePool>,
+    /// Every tenant.
+    pub tenants: Store<CacheTenant>,
+    /// Every node.
+    pub nodes: Store<Node>,
+    children: BTreeMap<ChildKind, Store<DynamicObject>>,
+}
+
+/// The writing ends of [`Stores`].
+struct Writers {
+    pools: Writer<CachePool>,
+    tenants: Writer<CacheTenant>,
+    nodes: Writer<Node>,
+    children: Vec<(ChildKind, Writer<DynamicObject>)>,
+}
+
+impl Stores {
+    fn new() -> (Self, Writers) {
+        let (pools, pools_writer) = reflector::store();
+        let (tenants, tenants_writer) = reflector::store();
+        let (nodes, nodes_writer) = reflector::store();
+        let writers: Vec<_> = ChildKind::ALL
+            .iter()
+            .map(|kind| (*kind, Writer::new(kind.resource())))
+            .collect();
+        let children = writers
+            .iter()
+            .map(|(kind, writer)| (*kind, writer.as_reader()))
+            .collect();
+        let writers = Writers {
+            pools: pools_writer,
+            tenants: tenants_writer,
+            nodes: nodes_writer,
+            children: writers,
+        };
+        (
+            Self {
+                pools,
+                tenants,
+                nodes,
+                children,
+            },
+            writers,
+        )
+    }
+
+    /// Starts all watches in `tasks` and returns once each has seen everything there is.
+    ///
+    /// # Errors
+    /// A watch ended before that.
+    pub async fn start(
+        client: &Client,
+        namespace: Option<&str>,
+        metrics: &Arc<OperatorMetrics>,
+        triggers: &Triggers,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<Self, reflector::store::WriterDropped> {
+        let (stores, writers) = Self::new();
+        let all = watcher::Config::default;
+        let run = || (metrics.clone(), triggers.clone());
+        let (m, t) = run();
+        let pools = api(client, namespace);
+        tasks.spawn(pool_feed(stores.tenants.clone()).run(pools, all(), writers.pools, m, t));
+        let (m, t) = run();
+        let tenants = api(client, namespace);
+        tasks.spawn(tenant_feed().run(tenants, all(), writers.tenants, m, t));
+        let (m, t) = run();
+        let nodes = Api::all(client.clone());
+        tasks.spawn(node_feed(stores.pools.clone()).run(nodes, all(), writers.nodes, m, t));
+        for (kind, writer) in writers.children {
+            let (m, t) = run();
+            let namespace = namespace.filter(|_| kind != ChildKind::ClusterRoleBinding);
+            let api = kind.api(client.clone(), namespace);
+            let ours = all().labels(&format!("{MANAGED_BY}={MANAGER}"));
+            tasks.spawn(child_feed(kind).run_with(api, ours, writer, m, t));
+        }
+        stores.pools.wait_until_ready().await?;
+        stores.tenants.wait_until_ready().await?;
+        stores.nodes.wait_until_ready().await?;
+        for store in stores.children.values() {
+            store.wait_until_ready().await?;
+        }
+        Ok(stores)
+    }
+
+    /// The pool of this name.
+    #[must_use]
+    pub fn pool(&self, namespace: &str, name: &str) -> Option<Arc<CachePool>> {
+        self.pools.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    /// The tenants that name this pool.
+    #[must_use]
+    pub fn tenants_of(&self, namespace: &str, pool: &str) -> Vec<Arc<CacheTenant>> {
+        self.tenants.state_filter(|tenant| {
+            tenant.metadata.namespace.as_deref() == Some(namespace)
+                && tenant.spec.pool_ref.name == pool
+        })
+    }
+
+    /// The children that carry this label with this value.
+    #[must_use]
+    pub fn labelled(&self, label: &str, value: &str) -> Standing {
+        let mut standing = Standing::new();
+        for (kind, store) in &self.children {
+            let found = store.state_filter(|child| {
+                child
+                    .metadata
+                    .labels
+                    .as_ref()
+                    .and_then(|l| l.get(label))
+                    .map(String::as_str)
+                    == Some(value)
+            });
+            standing.extend(
+                found
+                    .iter()
+                    .map(|child| (key_of(*kind, child), value_of(&**child))),
+            );
+        }
+        standing
+    }
+
+    /// One child, if it is ours.
+    #[must_use]
+    pub fn child(&self, key: &ChildKey) -> Option<serde_json::Value> {
+        let store = self.children.get(&key.kind)?;
+        let mut reference = ObjectRef::new_with(&key.name, key.kind.resource());
+        if let Some(namespace) = &key.namespace {
+            reference = reference.within(namespace);
+        }
+        store.get(&reference).map(|child| value_of(&*child))
+    }
+}
+
+fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+fn key_of(kind: ChildKind, child: &DynamicObject) -> ChildKey {
+    ChildKey {
+        kind,
+        namespace: child.namespace(),
+        name: child.name_any(),
+    }
+}
+
+fn without_managed_fields<K: kube::Resource>(object: &mut K) {
+    object.meta_mut().managed_fields = None;
+}
+
+/// A pool concerns itself, and its tenants when it comes, goes, or starts or stops to serve.
+fn pool_feed(tenants: Store<CacheTenant>) -> Feed<CachePool> {
+    Feed {
+        kind: "CachePool",
+        slim: without_managed_fields,
+        digest: |pool| {
+            let conditions = pool
+                .status
+                .as_ref()
+                .map_or(&[][..], |status| &status.conditions);
+            digest_of((
+                pool.metadata.generation,
+                pool.metadata.deletion_timestamp.is_some(),
+                &pool.metadata.finalizers,
+                is_true(conditions, ConditionType::Accepted),
+                is_true(conditions, ConditionType::LeaderElected),
+            ))
+        },
+        route: Arc::new(move |pool| {
+            let (namespace, name) = (pool.namespace().unwrap_or_default(), pool.name_any());
+            let its = tenants.state_filter(|tenant| {
+                tenant.metadata.namespace.as_deref() == Some(namespace.as_str())
+                    && tenant.spec.pool_ref.name == name
+            });
+            let its = its
+                .iter()
+                .map(|tenant| Trigger::tenant(&namespace, &tenant.name_any()));
+            std::iter::once(Trigger::pool(&namespace, &name))
+                .chain(its)
+                .collect()
+        }),
+    }
+}
+
+fn tenant_feed() -> Feed<CacheTenant> {
+    Feed {
+        kind: "CacheTenant",
+        slim: without_managed_fields,
+        digest: |tenant| {
+            let metadata = &tenant.metadata;
+            let is_leaving = metadata.deletion_timestamp.is_some();
+            digest_of((metadata.generation, is_leaving, &metadata.finalizers))
+        },
+        route: Arc::new(|tenant| {
+            let namespace = tenant.namespace().unwrap_or_default();
+            vec![
+                Trigger::tenant(&namespace, &tenant.name_any()),
+                Trigger::pool(&namespace, &tenant.spec.pool_ref.name),
+            ]
+        }),
+    }
+}
+
+/// A node may concern every pool; kubelets report each minute, and nearly all of it does not.
+fn node_feed(pools: Store<CachePool>) -> Feed<Node> {
+    Feed {
+        kind: "Node",
+        slim: |node| {
+            without_managed_fields(node);
+            if let Some(status) = &mut node.status {
+                status.images = None;
+            }
+        },
+        digest: |node| digest_of(NodeFacts::of(node)),
+        route: Arc::new(move |_| {
+            let pools = pools.state();
+            let pool = |pool: &Arc<CachePool>| {
+                Trigger::pool(&pool.namespace().unwrap_or_default(), &pool.name_any())
+            };
+            pools.iter().map(pool).collect()
+        }),
+    }
+}
+
+fn child_feed(kind: ChildKind) -> Feed<DynamicObject> {
+    Feed {
+        kind: kind.text(),
+        slim: without_managed_fields,
+        // Everything: a change by hand must be seen, and so must counts in the status.
+        digest: |child| digest_of(&child.metadata.resource_version),
+        route: Arc::new(route_child),
+    }
+}
+
+fn route_child(child: &DynamicObject) -> Vec<Trigger> {
+    let label = |key| child.labels().get(key);
+    if let (Some(namespace), Some(pool)) = (label(LABEL_POOL_NAMESPACE), label(LABEL_POOL)) {
+        return vec![Trigger::pool(namespace, pool)];
+    }
+    let Some(namespace) = child.namespace() else {
+        return Vec::new();
+    };
+    let owner = |owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| match owner
+        .kind
+        .as_str()
+    {
+        "CachePool" => Some(Trigger::pool(&namespace, &owner.name)),
+        "CacheTenant" => Some(Trigger::tenant(&namespace, &owner.name)),
+        _ => None,
+    };
+    let owners = child.owner_references().iter().filter_map(owner);
+    // An owner reference taken off by hand leaves the label.
+    let labelled = label(LABEL_POOL).map(|pool| Trigger::pool(&namespace, pool));
+    let mut triggers: Vec<Trigger> = owners.chain(labelled).collect();
+    triggers.dedup();
+    triggers
+}

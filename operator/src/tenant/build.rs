@@ -1,0 +1,57 @@
+//! The connection of a tenant: a ConfigMap that engine pods mount or read variables from.
+
+use kube::ResourceExt;
+use larder_crds::{CacheTenant, TenantSettings};
+use serde_json::json;
+
+use crate::child::{Child, ChildKey, ChildKind};
+use crate::names::{AUDIENCE, MANAGED_BY, MANAGER, MASTER_PORT, PoolId, SOCKET_FILE};
+
+/// Which ConfigMap it is.
+#[must_use]
+pub fn connection_key(tenant: &CacheTenant) -> ChildKey {
+    ChildKey {
+        kind: ChildKind::ConfigMap,
+        namespace: tenant.namespace(),
+        name: format!("{}-connection", tenant.name_any()),
+    }
+}
+
+/// The connection. Nothing in it is secret: who a client is, its ServiceAccount token proves.
+#[must_use]
+pub fn build(tenant: &CacheTenant, pool: &PoolId, settings: &TenantSettings) -> Child {
+    let masters = format!("{}:{MASTER_PORT}", pool.master_host());
+    let folder = pool.socket_folder();
+    let document = json!({
+        "pool": pool.name,
+        "tenant": settings.tenant_id,
+        "masters": [masters],
+        "socket": format!("{folder}/{SOCKET_FILE}"),
+        "audience": AUDIENCE,
+    });
+    let labels = json!({ "app.kubernetes.io/name": "larder", MANAGED_BY: MANAGER });
+    let owner = json!({
+        "apiVersion": format!("{}/{}", larder_crds::GROUP, larder_crds::VERSION),
+        "kind": "CacheTenant",
+        "name": tenant.name_any(),
+        "uid": tenant.uid().unwrap_or_default(),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    });
+    let data = json!({
+        // One file for clients that read JSON, and the same as single values for `env`.
+        "connection.json": format!("{document:#}\n"),
+        "LARDER_MASTERS": masters,
+        "LARDER_TENANT": settings.tenant_id,
+        "LARDER_SOCKET": format!("{folder}/{SOCKET_FILE}"),
+        // The hostPath that an engine pod mounts at the same path.
+        "LARDER_SOCKET_FOLDER": folder,
+        "LARDER_TOKEN_AUDIENCE": AUDIENCE,
+    });
+    Child::new(
+        connection_key(tenant),
+        &labels,
+        Some(&owner),
+        json!({ "data": data }),
+    )
+}

@@ -1,0 +1,176 @@
+//! The status of a tenant: pure until the one patch, which is sent only when something differs.
+
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Resource, ResourceExt};
+use larder_crds::{CacheTenant, CacheTenantStatus, TenantSettings};
+use serde_json::json;
+
+use super::apply::Answer;
+use super::claims::Refusal;
+use super::observe::Seen;
+use crate::conditions::{Wanted, changed, merge};
+use crate::context::Context;
+use crate::error::ReconcileError;
+use crate::master_api::{MasterView, Usage, coarse};
+use crate::names::MANAGER;
+use crate::reasons::{ConditionType, Reason};
+
+/// What became of the spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It cannot be carried out.
+    Refused(Refusal),
+    /// It was carried out, and the master said this.
+    Applied(TenantSettings, Answer),
+}
+
+impl Outcome {
+    /// An error that people must deal with, as a condition; others come back.
+    ///
+    /// # Errors
+    /// Every error that another try may cure.
+    pub fn of_error(error: ReconcileError) -> Result<Self, ReconcileError> {
+        let reason = match &error {
+            ReconcileError::NameTaken(_) => Reason::NameTaken,
+            ReconcileError::OldObjectsRemain(_) => Reason::OldObjectsRemain,
+            _ => return Err(error),
+        };
+        Ok(Self::Refused(Refusal {
+            reason,
+            message: error.to_string(),
+        }))
+    }
+}
+
+/// The conditions of a tenant.
+#[must_use]
+pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
+    use ConditionType::{Accepted, Ready};
+    let (settings, answer) = match outcome {
+        Outcome::Refused(refusal) => {
+            let accepted = Wanted::new(Accepted, false, refusal.reason, refusal.message.clone());
+            let message = "the tenant is not accepted";
+            return vec![
+                accepted,
+                Wanted::new(Ready, false, Reason::NotAccepted, message),
+            ];
+        }
+        Outcome::Applied(settings, answer) => (settings, answer),
+    };
+    let message = format!(
+        "it is {} in pool {}",
+        settings.tenant_id, settings.pool_name
+    );
+    let accepted = Wanted::new(Accepted, true, Reason::Accepted, message);
+    let leaves = |pool: &larder_crds::CachePool| pool.metadata.deletion_timestamp.is_some();
+    let ready = if seen.pool.as_deref().is_some_and(leaves) {
+        Wanted::new(
+            Ready,
+            false,
+            Reason::PoolDeleting,
+            "the pool is being deleted",
+        )
+    } else {
+        match answer {
+            Answer::Serving => {
+                Wanted::new(Ready, true, Reason::Serving, "the master serves the tenant")
+            }
+            Answer::Silent(why) => Wanted::new(Ready, false, Reason::MasterNotReached, why.clone()),
+            Answer::Refused(why) => Wanted::new(Ready, false, Reason::MasterRefused, why.clone()),
+        }
+    };
+    vec![accepted, ready]
+}
+
+/// The new status, from the old one.
+#[must_use]
+pub fn next(
+    tenant: &CacheTenant,
+    wanted: &[Wanted],
+    outcome: &Outcome,
+    seen: &Seen,
+    now: jiff::Timestamp,
+) -> CacheTenantStatus {
+    let old = tenant.status.clone().unwrap_or_default();
+    let generation = tenant.metadata.generation;
+    let mut status = CacheTenantStatus {
+        observed_generation: generation,
+        conditions: merge(&old.conditions, wanted, generation, now),
+        ..CacheTenantStatus::default()
+    };
+    let Outcome::Applied(settings, _) = outcome else {
+        return status;
+    };
+    let id = &settings.tenant_id;
+    status.tenant_id = Some(id.clone());
+    let looks = seen.looks.as_ref();
+    let usage_now = looks.and_then(|looks| usage(&looks.now, id));
+    let shown = old.used_bytes.zip(old.objects);
+    let shown = shown.map(|(used_bytes, objects)| Usage {
+        used_bytes,
+        objects,
+    });
+    let usage = match usage_now {
+        Some(now) => {
+            let before = looks.and_then(|looks| looks.before.as_deref());
+            Some(coarse(
+                shown,
+                before.and_then(|before| usage(before, id)),
+                now,
+            ))
+        }
+        // What was last known; the condition says that it is old.
+        None => shown,
+    };
+    status.used_bytes = usage.map(|usage| usage.used_bytes);
+    status.objects = usage.map(|usage| usage.objects);
+    status
+}
+
+fn usage(view: &MasterView, id: &str) -> Option<Usage> {
+    let tenant = view.tenants.get(id)?;
+    Some(Usage {
+        used_bytes: tenant.used_bytes,
+        objects: tenant.objects,
+    })
+}
+
+/// Writes the status if it differs, then tells the changes as events.
+///
+/// # Errors
+/// [`ReconcileError::Api`].
+pub async fn write(
+    context: &Context,
+    tenant: &CacheTenant,
+    outcome: &Outcome,
+    seen: &Seen,
+) -> Result<(), ReconcileError> {
+    let wanted = conditions(outcome, seen);
+    let status = next(tenant, &wanted, outcome, seen, (context.now)());
+    let old = tenant.status.clone().unwrap_or_default();
+    if status == old {
+        return Ok(());
+    }
+    let (namespace, name) = (tenant.namespace().unwrap_or_default(), tenant.name_any());
+    let api: Api<CacheTenant> = Api::namespaced(context.client.clone(), &namespace);
+    let body = json!({
+        "apiVersion": CacheTenant::api_version(&()),
+        "kind": CacheTenant::kind(&()),
+        "metadata": { "name": name },
+        "status": status,
+    });
+    let params = PatchParams::apply(MANAGER).force();
+    match api.patch_status(&name, &params, &Patch::Apply(&body)).await {
+        Ok(_) => context.metrics.wrote("CacheTenant", "status"),
+        // Deleted in between.
+        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+        Err(source) => {
+            let object = format!("CacheTenant {namespace}/{name}");
+            return Err(ReconcileError::api("write the status of", object, source));
+        }
+    }
+    context
+        .publish(&tenant.object_ref(&()), &changed(&old.conditions, &wanted))
+        .await;
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! The operator against an API server in this process, in fake time: what it makes, repairs and
+//! removes, how often it writes, and what a crash, a partition or a second operator leaves.
+
+mod api_server;
+mod faults;
+mod lifecycle;
+mod load;
+mod master_http;
+mod merge;
+mod world;

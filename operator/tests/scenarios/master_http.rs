@@ -1,0 +1,157 @@
+//! The master's administration port over HTTP, against documents as the master writes them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, put};
+use axum::{Json, Router};
+use larder_crds::Access;
+use larder_operator::master_api::http::HttpMasters;
+use larder_operator::master_api::{MasterApi, MasterError, TenantPolicy};
+use larder_operator::names::PoolId;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+fn pool() -> PoolId {
+    PoolId {
+        namespace: "apps".into(),
+        name: "small".into(),
+        uid: "u".into(),
+    }
+}
+
+fn policy(tenant: &str) -> TenantPolicy {
+    TenantPolicy {
+        tenant: tenant.into(),
+        access: Access::ReadOnly,
+        limit_bytes: Some(7),
+        limit_objects: None,
+        view_bytes: None,
+    }
+}
+
+async fn bearer(request: Request, next: Next) -> Response {
+    match request.headers().get("authorization") {
+        Some(token) if token == "Bearer secret" => next.run(request).await,
+        _ => (StatusCode::UNAUTHORIZED, "who are you").into_response(),
+    }
+}
+
+async fn set(Path(id): Path<String>, Json(body): Json<Value>) -> StatusCode {
+    let expected = json!({
+        "access": "ReadOnly", "limit_bytes": 7, "limit_objects": null, "view_bytes": null,
+    });
+    if body == expected && id == "team-a" {
+        StatusCode::NO_CONTENT
+    } else {
+        StatusCode::BAD_REQUEST
+    }
+}
+
+async fn delete(State(left): State<Arc<AtomicUsize>>) -> StatusCode {
+    match left.fetch_sub(1, Ordering::Relaxed) {
+        2 => StatusCode::NO_CONTENT,
+        1 => StatusCode::NOT_FOUND,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+async fn serve() -> String {
+    let status = json!({
+        "pool": "small", "name": "small-master-0", "role": "leader",
+        "epoch": { "generation": 1, "term": 1 }, "tenants": 1, "agents": 1, "objects": 2,
+        "capacity_bytes": 64, "used_bytes": 8,
+    });
+    let tenants = json!({ "tenants": [{
+        "tenant": "team-a", "access": "ReadWrite", "limit_bytes": 9, "limit_objects": null,
+        "view_bytes": null, "used_bytes": 8, "objects": 2, "slabs": 1, "deleting": false,
+    }] });
+    let agents = json!({ "agents": [{
+        "name": "n1", "agent": 1, "health": "live", "data_addr": "10.0.0.1:7410",
+        "segments": [{
+            "segment": 1, "ordinal": 0, "numa": null, "slab_bytes": 16, "slabs": 4,
+            "free_slabs": 3, "capacity_bytes": 64,
+        }],
+    }] });
+    let answer = |value: Value| get(move || async move { Json(value) });
+    let router = Router::new()
+        .route("/v1/status", answer(status))
+        .route("/v1/tenants", answer(tenants))
+        .route("/v1/agents", answer(agents))
+        .route("/v1/tenants/{id}", put(set).delete(delete))
+        .with_state(Arc::new(AtomicUsize::new(2)))
+        .layer(from_fn(bearer));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let addr = listener.local_addr().expect("an address").to_string();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    addr
+}
+
+fn token_file(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), text).expect("written");
+    file
+}
+
+#[tokio::test]
+async fn documents_are_read_and_changes_sent() {
+    let token = token_file("secret\n");
+    let masters = HttpMasters::at(token.path().to_owned(), serve().await);
+    let view = masters.look(&pool()).await.expect("a view");
+    assert_eq!((view.status.objects, view.status.capacity_bytes), (2, 64));
+    assert_eq!(view.tenants["team-a"].used_bytes, 8);
+    assert!(!view.tenants["team-a"].fits(&policy("team-a")));
+    assert_eq!(view.agents["n1"].held_bytes(), 16);
+    masters
+        .set_tenant(&pool(), &policy("team-a"))
+        .await
+        .expect("set");
+    let refused = masters
+        .set_tenant(&pool(), &policy("b"))
+        .await
+        .expect_err("refused");
+    assert!(matches!(refused, MasterError::Refused { status: 400, .. }) && !refused.is_retryable());
+    masters
+        .delete_tenant(&pool(), "team-a")
+        .await
+        .expect("deleted");
+    masters
+        .delete_tenant(&pool(), "team-a")
+        .await
+        .expect("gone already");
+    let error = masters
+        .delete_tenant(&pool(), "team-a")
+        .await
+        .expect_err("503");
+    assert!(error.is_retryable());
+}
+
+#[tokio::test]
+async fn failures_are_typed() {
+    let addr = serve().await;
+    let wrong = token_file("wrong");
+    let masters = HttpMasters::at(wrong.path().to_owned(), addr.clone());
+    let error = masters.look(&pool()).await.expect_err("401");
+    assert!(
+        matches!(error, MasterError::Refused { status: 401, .. }),
+        "{error}"
+    );
+    let masters = HttpMasters::at("/no/such/token".into(), addr);
+    assert!(matches!(
+        masters.look(&pool()).await,
+        Err(MasterError::Token { .. })
+    ));
+    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let addr = closed.local_addr().expect("an address").to_string();
+    drop(closed);
+    let token = token_file("secret");
+    let masters = HttpMasters::at(token.path().to_owned(), addr);
+    assert!(matches!(
+        masters.look(&pool()).await,
+        Err(MasterError::Unreachable { .. })
+    ));
+}

@@ -1,0 +1,308 @@
+//! A cluster with an operator in it: API server, master, objects to apply.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kube::Api;
+use larder_operator::config::Config;
+use larder_operator::election::{self, Leadership, LeaseSettings};
+use larder_operator::master_api::{
+    AgentDocument, Call, MasterApi, MasterError, MasterView, SegmentDocument, StatusDocument,
+    TenantDocument, TenantPolicy,
+};
+use larder_operator::metrics::OperatorMetrics;
+use larder_operator::names::PoolId;
+use larder_operator::{ClientHandle, Parts};
+use larder_telemetry::{Component, Registry};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::api_server::ApiServer;
+
+/// A master that answers as it is told.
+#[derive(Debug, Default)]
+pub(crate) struct FakeMaster(Mutex<MasterState>);
+
+/// What the master answers.
+#[derive(Debug, Default)]
+pub(crate) struct MasterState {
+    /// By pool's key, then by id.
+    pub(crate) tenants: BTreeMap<(String, String), TenantDocument>,
+    /// Slabs that a node holds.
+    pub(crate) agents: BTreeMap<String, u64>,
+    /// Whether calls fail.
+    pub(crate) is_silent: bool,
+    /// How long a call takes.
+    pub(crate) delay: Duration,
+    /// Calls that changed something.
+    pub(crate) changes: Vec<String>,
+    /// Most calls at once, and how many are under way.
+    pub(crate) peak: (u32, u32),
+}
+
+impl FakeMaster {
+    /// Looks or changes.
+    pub(crate) fn with<T>(&self, run: impl FnOnce(&mut MasterState) -> T) -> T {
+        run(&mut self.0.lock().expect("no panic before"))
+    }
+
+    async fn enter(&self) -> Result<(), MasterError> {
+        let (delay, is_silent) = self.with(|state| {
+            state.peak.1 += 1;
+            state.peak.0 = state.peak.0.max(state.peak.1);
+            (state.delay, state.is_silent)
+        });
+        wait(delay).await;
+        self.with(|state| state.peak.1 -= 1);
+        if is_silent {
+            let source = std::io::Error::other("no route").into();
+            return Err(MasterError::Unreachable {
+                addr: "master:1".to_owned(),
+                source,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Lets fake time pass, and everything happen that is due in it.
+pub(crate) async fn wait(time: Duration) {
+    let waited = tokio::time::timeout(time, pending::<()>()).await;
+    assert!(waited.is_err(), "nothing ends it");
+}
+
+impl MasterApi for FakeMaster {
+    fn look<'a>(&'a self, pool: &'a PoolId) -> Call<'a, MasterView> {
+        Box::pin(async move {
+            self.enter().await?;
+            Ok(self.with(|state| {
+                let segment = |held: u64| SegmentDocument {
+                    slab_bytes: 1 << 24,
+                    slabs: 32,
+                    free_slabs: 32 - held,
+                };
+                let agent = |(name, held): (&String, &u64)| {
+                    let segments = vec![segment(*held)];
+                    (
+                        name.clone(),
+                        AgentDocument {
+                            name: name.clone(),
+                            segments,
+                        },
+                    )
+                };
+                let tenants = state
+                    .tenants
+                    .iter()
+                    .filter(|((key, _), _)| *key == pool.key());
+                MasterView {
+                    status: StatusDocument {
+                        name: format!("{}-0", pool.master()),
+                        objects: 3,
+                        capacity_bytes: 1 << 30,
+                        used_bytes: 4096,
+                    },
+                    tenants: tenants
+                        .map(|((_, id), one)| (id.clone(), one.clone()))
+                        .collect(),
+                    agents: state.agents.iter().map(agent).collect(),
+                }
+            }))
+        })
+    }
+
+    fn set_tenant<'a>(&'a self, pool: &'a PoolId, policy: &'a TenantPolicy) -> Call<'a, ()> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                state
+                    .changes
+                    .push(format!("set {} {}", pool.key(), policy.tenant));
+                let document = TenantDocument {
+                    tenant: policy.tenant.clone(),
+                    access: policy.access,
+                    limit_bytes: policy.limit_bytes,
+                    limit_objects: policy.limit_objects,
+                    view_bytes: policy.view_bytes,
+                    used_bytes: 0,
+                    objects: 0,
+                };
+                state
+                    .tenants
+                    .insert((pool.key(), policy.tenant.clone()), document);
+            });
+            Ok(())
+        })
+    }
+
+    fn delete_tenant<'a>(&'a self, pool: &'a PoolId, tenant: &'a str) -> Call<'a, ()> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                state
+                    .changes
+                    .push(format!("delete {} {tenant}", pool.key()));
+                state.tenants.remove(&(pool.key(), tenant.to_owned()));
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Time since the first call, in fake time.
+pub(crate) fn fake_clock() -> Duration {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let now = Instant::now().into_std();
+    // Every test has its own clock that starts at the real time: leave room below.
+    let start = *START.get_or_init(|| now);
+    (now + Duration::from_secs(1_000_000)).saturating_duration_since(start)
+}
+
+/// An operator; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    _tasks: JoinSet<()>,
+    /// Its metrics.
+    pub(crate) metrics: Arc<OperatorMetrics>,
+}
+
+/// The configuration of the tests.
+pub(crate) fn config() -> Config {
+    Config::parse(
+        r#"{"image": "localhost/larder:1", "service_account": "larder-operator",
+            "agent_cluster_role": "larder-agent", "master_cluster_role": "larder-master",
+            "token_file": "/token", "metrics_addr": "127.0.0.1:0"}"#,
+    )
+    .expect("valid")
+}
+
+fn parts(api: &ApiServer, master: &Arc<FakeMaster>, name: &str, leadership: Leadership) -> Parts {
+    let registry = Registry::new(Component::Operator);
+    Parts {
+        client: ClientHandle(api.client(name)),
+        master_api: master.clone(),
+        leadership,
+        metrics: Arc::new(OperatorMetrics::new(registry.clone())),
+        registry,
+        config: config(),
+        namespace: "larder-system".to_owned(),
+        identity: name.to_owned(),
+    }
+}
+
+impl Operator {
+    /// One that leads for ever, without a Lease.
+    pub(crate) fn alone(api: &ApiServer, master: &Arc<FakeMaster>) -> Self {
+        let (until, leadership) = Leadership::new(fake_clock);
+        until.send_replace(Some(Duration::MAX));
+        let parts = parts(api, master, "operator", leadership);
+        let metrics = parts.metrics.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            larder_operator::run(parts).await;
+            drop(until);
+        });
+        Self {
+            _tasks: tasks,
+            metrics,
+        }
+    }
+
+    /// One that stands for election.
+    pub(crate) fn elected(api: &ApiServer, master: &Arc<FakeMaster>, name: &str) -> Self {
+        let (until, leadership) = Leadership::new(fake_clock);
+        let parts = parts(api, master, name, leadership);
+        let metrics = parts.metrics.clone();
+        let leases = Api::namespaced(api.client(name), "larder-system");
+        let settings = LeaseSettings::new("larder-operator", name);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(larder_operator::run(parts));
+        tasks.spawn(election::run(
+            leases,
+            settings,
+            fake_clock,
+            until,
+            pending(),
+        ));
+        Self {
+            _tasks: tasks,
+            metrics,
+        }
+    }
+}
+
+/// A node with room.
+pub(crate) fn node(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
+        "status": {
+            "allocatable": { "memory": "8Gi" },
+            "conditions": [{ "type": "Ready", "status": "True" }],
+        },
+    })
+}
+
+/// A pool of 512 MiB a node.
+pub(crate) fn pool(name: &str, count: Option<u32>) -> Value {
+    let mut pool = json!({
+        "apiVersion": "larder.dev/v1alpha1", "kind": "CachePool",
+        "metadata": { "name": name, "namespace": "apps" },
+        "spec": {
+            "masters": { "replicas": 1 },
+            "nodes": {},
+            "tiers": [{
+                "name": "memory", "medium": "Dram", "size": "512Mi", "slabSize": "16Mi",
+            }],
+            "placement": { "replicaFactor": 1 },
+        },
+    });
+    if let Some(count) = count {
+        pool["spec"]["nodes"]["count"] = json!(count);
+    }
+    pool
+}
+
+/// A tenant whose ServiceAccount has its name.
+pub(crate) fn tenant(name: &str, pool: &str) -> Value {
+    json!({
+        "apiVersion": "larder.dev/v1alpha1", "kind": "CacheTenant",
+        "metadata": { "name": name, "namespace": "apps" },
+        "spec": {
+            "poolRef": { "name": pool },
+            "tenantId": name,
+            "subjects": [{ "serviceAccount": { "name": name } }],
+            "access": "ReadWrite",
+            "limit": { "bytes": "256Mi" },
+        },
+    })
+}
+
+/// A cluster of three nodes with nothing of ours in it.
+pub(crate) async fn cluster() -> (ApiServer, Arc<FakeMaster>) {
+    let api = ApiServer::start();
+    for name in ["n1", "n2", "n3"] {
+        api.put("nodes", node(name)).await;
+    }
+    (api, Arc::default())
+}
+
+/// Waits for a condition, as `True/Reason` or the start of it.
+pub(crate) async fn condition(
+    api: &ApiServer,
+    plural: &'static str,
+    name: &'static str,
+    kind: &'static str,
+    value: &'static str,
+) {
+    let what = format!("{kind}={value} of {plural}/{name}");
+    api.until(&what, move |state| {
+        state
+            .condition(plural, "apps", name, kind)
+            .starts_with(value)
+    })
+    .await;
+}
