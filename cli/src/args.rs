@@ -1,5 +1,4 @@
-//! What may be typed, and the environment variables that stand for it. Nothing else of this
-//! program reads the environment.
+//! What may be typed.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,8 +11,8 @@ use crate::bytes_text::parse_bytes;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  the system failed: not reachable, internal fault
-  2  wrong arguments, or an invalid file
+  1  the system failed: not reachable, no pool is up, internal fault
+  2  wrong arguments, or a file, folder or port that cannot be used
   3  not found
   4  refused: a limit, missing rights, or the key is taken
   5  the deadline passed
@@ -39,23 +38,24 @@ pub(crate) struct Global {
     /// How results and errors are printed.
     #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
     pub(crate) output: Format,
-    /// Addresses of the masters, as host:port, with commas between them.
-    #[arg(long, global = true, env = "LARDER_MASTER", value_delimiter = ',')]
+    /// Addresses of the masters, as host:port, with commas between them (or LARDER_MASTER).
+    #[arg(long, global = true, value_delimiter = ',')]
     pub(crate) master: Vec<String>,
-    /// File with the token that proves the tenant.
-    #[arg(long, global = true, env = "LARDER_TOKEN_FILE", value_hint = ValueHint::FilePath)]
+    /// File with the token that proves the tenant (or LARDER_TOKEN_FILE).
+    #[arg(long, global = true, value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
-    /// Unix socket of the agent on this node.
-    #[arg(long, global = true, env = "LARDER_SOCKET", value_hint = ValueHint::FilePath)]
+    /// Unix socket of the agent on this node (or LARDER_SOCKET).
+    #[arg(long, global = true, value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
     /// Name of a pool that `larder up` started in its usual place.
     #[arg(long, global = true)]
     pub(crate) pool: Option<String>,
-    /// Run folder of a pool that `larder up` started elsewhere; --pool goes before it.
-    #[arg(long, global = true, env = "LARDER_DIR", value_hint = ValueHint::DirPath)]
+    /// Run folder of a pool that `larder up` started elsewhere (or LARDER_DIR); --pool goes before
+    /// it.
+    #[arg(long, global = true, value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
-    /// Tenant of that pool to act as; not needed where there is only one.
-    #[arg(long, global = true, env = "LARDER_TENANT")]
+    /// Tenant of that pool to act as (or LARDER_TENANT); not needed where there is only one.
+    #[arg(long, global = true)]
     pub(crate) tenant: Option<String>,
     /// Agent of that pool whose socket is used, or `none`: then all bytes go by tcp. Without it
     /// the first agent is taken.
@@ -64,11 +64,11 @@ pub(crate) struct Global {
     /// How long one call may take, as in 500ms, 5s or 2m.
     #[arg(long, global = true, default_value = "5s", value_parser = parse_duration)]
     pub(crate) deadline: Duration,
-    /// Where run folders are, before the state folder of the home folder.
-    #[arg(long, global = true, env = "XDG_RUNTIME_DIR", hide = true)]
+    /// Where run folders are, before the state folder of the home folder; from the environment.
+    #[arg(skip)]
     pub(crate) runtime_dir: Option<PathBuf>,
-    /// The home folder.
-    #[arg(long, global = true, env = "HOME", hide = true)]
+    /// The home folder; from the environment.
+    #[arg(skip)]
     pub(crate) home: Option<PathBuf>,
 }
 
@@ -111,18 +111,39 @@ pub(crate) enum Command {
         /// Which shell.
         shell: clap_complete::Shell,
     },
+}
+
+/// What `larder up` runs under the name of this program. Not among the commands, so that it
+/// shows in no help, suggestion or completion.
+#[derive(Debug, Parser)]
+#[command(name = "larder")]
+pub(crate) enum Internal {
     /// Run a master; `larder up` does that.
-    #[command(hide = true)]
-    RunMaster(RunProgram),
+    #[command(name = "run-master")]
+    Master(RunProgram),
     /// Run an agent; `larder up` does that.
-    #[command(hide = true)]
-    RunAgent(RunProgram),
+    #[command(name = "run-agent")]
+    Agent(RunProgram),
     /// Run a prepared pool; `larder up --detach` does that.
-    #[command(hide = true)]
-    RunPool {
-        /// Its run folder. Not `--dir`, whose variable must not stand for it.
+    #[command(name = "run-pool")]
+    Pool {
+        /// Its run folder.
         run_folder: PathBuf,
     },
+}
+
+impl Internal {
+    /// Whether the first argument behind the program's name is one of these.
+    pub(crate) fn is_meant(arguments: &[OsString]) -> bool {
+        let first = arguments.get(1).and_then(|word| word.to_str());
+        matches!(first, Some("run-master" | "run-agent" | "run-pool"))
+    }
+}
+
+/// Whether these arguments, which may be wrong otherwise, ask for JSON.
+pub(crate) fn asks_for_json(arguments: &[OsString]) -> bool {
+    let pair = |two: &[OsString]| two[0] == "--output" && two[1] == "json";
+    arguments.iter().any(|word| word == "--output=json") || arguments.windows(2).any(pair)
 }
 
 /// Arguments of `put`.
@@ -134,7 +155,7 @@ pub(crate) struct Put {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
     /// Number of replicas; without it as the pool says.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=3))]
     pub(crate) replicas: Option<u8>,
 }
 
@@ -283,6 +304,14 @@ mod tests {
         ] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn json_is_asked_for_anywhere() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert!(asks_for_json(&words("larder ls --output json --x")));
+        assert!(asks_for_json(&words("larder --output=json")));
+        assert!(!asks_for_json(&words("larder --output human json")));
     }
 
     #[test]

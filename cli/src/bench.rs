@@ -80,7 +80,7 @@ impl Run<'_> {
         }
         let there = self.before.iter().filter(|there| **there).count();
         if there > 0 && self.args.work != Work::Get {
-            return Err(CliError::Usage(format!(
+            return Err(CliError::Taken(format!(
                 "{there} of the objects {}... are there already, and a put does not replace; \
                  remove them, or choose another --prefix",
                 self.args.prefix
@@ -149,13 +149,19 @@ impl Run<'_> {
         let start = Instant::now();
         let value = self.client.get(key.clone()).await?;
         let took_us = micros(start);
-        if value == self.value(at) {
-            Ok(took_us)
-        } else {
-            Err(CliError::Wrong(format!(
-                "{key} came back with other bytes than were put"
-            )))
+        if value.len() != self.filling.len() {
+            return Err(CliError::Usage(format!(
+                "key {key} has {} bytes and --size is {}; choose another --prefix or --size",
+                value.len(),
+                self.args.size
+            )));
         }
+        if value == self.value(at) {
+            return Ok(took_us);
+        }
+        Err(CliError::Wrong(format!(
+            "key {key} was not put by larder bench with this size, or its bytes are wrong"
+        )))
     }
 
     fn key(&self, at: u64) -> Result<Key, CliError> {

@@ -80,11 +80,13 @@ impl CliError {
         match self {
             Self::Client(error) => client_exit_code(error),
             Self::Usage(_) | Self::PoolFile(_) => EXIT_USAGE,
-            Self::NoPool(_) => EXIT_NOT_FOUND,
+            Self::File { source, .. } if is_about_place(source) => EXIT_USAGE,
             Self::Taken(_) | Self::CannotStart(_) => EXIT_REFUSED,
-            Self::File { .. } | Self::System { .. } | Self::Program(_) | Self::Wrong(_) => {
-                EXIT_FAILED
-            }
+            Self::NoPool(_)
+            | Self::File { .. }
+            | Self::System { .. }
+            | Self::Program(_)
+            | Self::Wrong(_) => EXIT_FAILED,
         }
     }
 
@@ -95,6 +97,7 @@ impl CliError {
             Self::Usage(_) | Self::PoolFile(_) => ErrorCode::InvalidParams,
             Self::NoPool(_) => ErrorCode::RpcFail,
             Self::Taken(_) | Self::CannotStart(_) => ErrorCode::UnavailableInCurrentStatus,
+            Self::File { source, .. } if is_about_place(source) => ErrorCode::InvalidParams,
             Self::Wrong(_) => ErrorCode::ChecksumMismatch,
             Self::File { .. } | Self::System { .. } | Self::Program(_) => ErrorCode::InternalError,
         }
@@ -115,6 +118,23 @@ impl CliError {
             Self::Wrong(_) => "wrong",
         }
     }
+}
+
+/// Whether the named file or folder is the wrong one, rather than the system at fault.
+fn is_about_place(source: &io::Error) -> bool {
+    matches!(
+        source.kind(),
+        io::ErrorKind::NotFound
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::DirectoryNotEmpty
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::InvalidFilename
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::InvalidData
+    )
 }
 
 /// What the person can do about a failure of the file system.
@@ -144,7 +164,9 @@ fn client_exit_code(error: &ClientError) -> u8 {
 const fn refused_exit_code(reason: Reason) -> u8 {
     match reason {
         Reason::NotFound | Reason::ReplicasLost => EXIT_NOT_FOUND,
-        Reason::BadKey | Reason::BadArgument | Reason::BadReplicaCount => EXIT_USAGE,
+        Reason::BadKey | Reason::EmptyValue | Reason::BadArgument | Reason::BadReplicaCount => {
+            EXIT_USAGE
+        }
         Reason::DeadlinePassed => EXIT_DEADLINE,
         Reason::NotLeader
         | Reason::Starting
@@ -180,6 +202,7 @@ mod tests {
             (Reason::AlreadyExists, 4),
             (Reason::NoSpace, 4),
             (Reason::BadKey, 2),
+            (Reason::EmptyValue, 2),
             (Reason::Starting, 1),
         ] {
             assert_eq!(exit_code(reason), code, "{reason:?}");
@@ -189,6 +212,16 @@ mod tests {
         });
         assert_eq!(late.exit_code(), 5);
         assert_eq!(CliError::Usage(String::new()).exit_code(), 2);
+        assert_eq!(CliError::NoPool(String::new()).exit_code(), 1);
+        assert_eq!(CliError::Taken(String::new()).exit_code(), 4);
+        for (kind, code) in [
+            (io::ErrorKind::NotFound, 2),
+            (io::ErrorKind::IsADirectory, 2),
+            (io::ErrorKind::StorageFull, 1),
+        ] {
+            let error = CliError::file("read", Path::new("/x"), kind.into());
+            assert_eq!(error.exit_code(), code, "{kind:?}");
+        }
     }
 
     #[test]

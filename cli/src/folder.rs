@@ -8,8 +8,10 @@
 //! agent-<n>.sock    sockets of the agents
 //! ```
 
+mod logs;
+
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -23,12 +25,6 @@ use crate::process_id::ProcessId;
 
 /// The most bytes of a file of ours that are read; the largest has a few hundred agents.
 const READ_MAX_BYTES: u64 = 4 << 20;
-/// A log longer than this is moved aside; the one moved before is lost.
-const LOG_MAX_BYTES: u64 = 8 << 20;
-/// How much of the end of a log an error shows.
-const TAIL_BYTES: i64 = 8 * 1024;
-/// How many lines of it.
-const TAIL_LINES: usize = 12;
 
 const SUBFOLDERS: [&str; 6] = ["keys", "tokens", "config", "state", "ready", "log"];
 
@@ -186,21 +182,25 @@ impl RunFolder {
                 )));
             }
             Ok(Some(supervisor)) => {
-                return Err(CliError::Taken(format!(
-                    "pool {} in {path} ended without cleaning up; remove what it left with \
-                     `larder down --dir {path}`",
-                    supervisor.pool
-                )));
+                return Err(CliError::Taken(self.abandoned(&supervisor.pool)));
             }
             Ok(None) | Err(_) => {}
         }
         let used = |source| CliError::file("use", &self.path, source);
         if fs::read_dir(&self.path).map_err(used)?.next().is_some() {
-            return Err(CliError::Taken(format!(
+            return Err(CliError::Usage(format!(
                 "{path} holds other things; choose a folder for --dir that is empty or new"
             )));
         }
         fs::set_permissions(&self.path, fs::Permissions::from_mode(0o700)).map_err(used)
+    }
+
+    fn abandoned(&self, pool: &str) -> String {
+        let path = self.path.display();
+        format!(
+            "pool {pool} in {path} ended without cleaning up; remove what it left with \
+             `larder down --dir {path}`"
+        )
     }
 
     /// The folder.
@@ -280,6 +280,15 @@ impl RunFolder {
         self.read_json("supervisor.json")
     }
 
+    /// Whether the folder is still that of the pool that this process runs. One that cannot be
+    /// read may be.
+    pub(crate) fn is_run_by(&self, process: &ProcessId) -> bool {
+        match self.supervisor() {
+            Ok(found) => found.is_some_and(|one| one.process == *process),
+            Err(_) => true,
+        }
+    }
+
     /// Notes who runs the pool.
     pub(crate) fn write_supervisor(&self, supervisor: &Supervisor) -> Result<(), CliError> {
         self.write_json("supervisor.json", supervisor).map(|_| ())
@@ -288,9 +297,13 @@ impl RunFolder {
     /// The document of the pool that is up here.
     pub(crate) fn document(&self) -> Result<PoolDocument, CliError> {
         let path = self.path.display();
-        let running = self
-            .supervisor()?
-            .is_some_and(|one| one.process.is_running());
+        let supervisor = self.supervisor()?;
+        let running = match &supervisor {
+            Some(one) if !one.process.is_running() => {
+                return Err(CliError::NoPool(self.abandoned(&one.pool)));
+            }
+            other => other.is_some(),
+        };
         match self.read_json("pool.json")? {
             Some(document) if running => Ok(document),
             None if running => Err(CliError::NoPool(format!(
@@ -310,51 +323,6 @@ impl RunFolder {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Opens the log of a process for it to append to.
-    pub(crate) fn open_log(&self, name: &str) -> Result<File, CliError> {
-        let path = self.log(name);
-        OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|source| CliError::file("open", &path, source))
-    }
-
-    /// Keeps logs short. They are cut, not renamed: their writers append to the open file.
-    pub(crate) fn trim_logs(&self) -> io::Result<()> {
-        for entry in fs::read_dir(self.join("log"))? {
-            let entry = entry?;
-            let path = entry.path();
-            if path.extension().is_some_and(|end| end == "log")
-                && entry.metadata()?.len() > LOG_MAX_BYTES
-            {
-                fs::copy(&path, path.with_extension("log.old"))?;
-                OpenOptions::new().write(true).open(&path)?.set_len(0)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The last lines of a log, indented; empty if there are none.
-    pub(crate) fn log_tail(&self, name: &str) -> String {
-        let read = || -> io::Result<String> {
-            let mut file = File::open(self.log(name))?;
-            let long = file.metadata()?.len() > TAIL_BYTES.unsigned_abs();
-            if long {
-                file.seek(SeekFrom::End(-TAIL_BYTES))?;
-            }
-            let mut bytes = Vec::new();
-            file.take(TAIL_BYTES.unsigned_abs())
-                .read_to_end(&mut bytes)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        let text = read().unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
-        tail.iter().map(|line| format!("\n  {line}")).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use larder_client::{ClientError, Key, TenantUsage};
+use larder_client::{Key, TenantUsage};
 use serde_json::{Value, json};
 
 use crate::args::{Get, Global, Keys, Ls, Put};
@@ -85,8 +85,23 @@ pub(crate) async fn exists(
     let answers = client.exists_batch(keys.clone()).await;
     let mut code = 0;
     for (key, answer) in keys.iter().zip(answers) {
-        let is_there = answer?;
-        if !is_there {
+        let is_there = match answer {
+            Ok(is_there) => is_there,
+            // With one key the error itself is the report.
+            Err(error) if keys.len() == 1 => return Err(error.into()),
+            Err(error) => {
+                let value = json!({
+                    "key": text_of(key), "exists": null, "reason": error.label(),
+                });
+                output.result(&value, &format!("{key} is not known: {error}"))?;
+                // A failure says more than a key that is not there.
+                if matches!(code, 0 | EXIT_NOT_FOUND) {
+                    code = CliError::from(error).exit_code();
+                }
+                continue;
+            }
+        };
+        if !is_there && code == 0 {
             code = EXIT_NOT_FOUND;
         }
         let value = json!({ "key": text_of(key), "exists": is_there });
@@ -105,26 +120,28 @@ pub(crate) async fn remove(
     let keys = keys_of(args)?;
     let client = connect(global, None).await?;
     let answers = client.remove_batch(keys.clone()).await;
-    let mut first: Option<ClientError> = None;
+    let mut code = 0;
     for (key, answer) in keys.iter().zip(answers) {
         match answer {
             Ok(()) => {
                 let value = json!({ "key": text_of(key), "removed": true });
                 output.result(&value, &format!("removed {key}"))?;
             }
+            // With one key the error itself is the report.
+            Err(error) if keys.len() == 1 => return Err(error.into()),
             Err(error) => {
-                // With one key the error itself is the report.
-                if keys.len() > 1 {
-                    let value = json!({
-                        "key": text_of(key), "removed": false, "reason": error.label(),
-                    });
-                    output.result(&value, &format!("not removed {key}: {error}"))?;
+                let value = json!({
+                    "key": text_of(key), "removed": false, "reason": error.label(),
+                });
+                output.result(&value, &format!("not removed {key}: {error}"))?;
+                // A failure says more than a key that is not there.
+                if matches!(code, 0 | EXIT_NOT_FOUND) {
+                    code = CliError::from(error).exit_code();
                 }
-                first.get_or_insert(error);
             }
         }
     }
-    first.map_or(Ok(0), |error| Err(error.into()))
+    Ok(code)
 }
 
 /// `larder ls`.

@@ -50,8 +50,13 @@ impl Output {
 
     /// Prints a line. A reader that went away is no failure of the work.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), CliError> {
+        self.bytes(format!("{text}\n").as_bytes())
+    }
+
+    /// Prints bytes as they are. A reader that went away is no failure of the work.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), CliError> {
         let mut out = self.writer();
-        match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        match out.write_all(bytes).and_then(|()| out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CliError::System {
                 action: "write to standard output",
                 source: error,

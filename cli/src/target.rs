@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use larder_client::{Client, ClientOptions, Credential};
-use larder_types::AgentName;
 
 use crate::args::Global;
 use crate::document::{AgentDocument, PoolDocument};
@@ -16,7 +15,7 @@ const TOKEN_MAX_BYTES: u64 = 64 * 1024;
 
 /// Connects as the arguments say.
 pub(crate) async fn connect(global: &Global, replicas: Option<u8>) -> Result<Client, CliError> {
-    let mut options = if global.master.is_empty() || global.pool.is_some() {
+    let mut options = if global.master.is_empty() {
         from_folder(global)?
     } else {
         direct(global)?
@@ -62,9 +61,6 @@ fn from_folder(global: &Global) -> Result<ClientOptions, CliError> {
         (Some(socket), _) => Some(socket.clone()),
         (None, agent) => agent.map(|agent| agent.socket.clone()),
     };
-    if global.socket.is_none() {
-        options.local_agent = agent.and_then(|agent| AgentName::new(&agent.name).ok());
-    }
     Ok(options)
 }
 

@@ -42,15 +42,23 @@ const SUPERVISOR_LOG: &str = "supervisor";
 pub(crate) async fn up(global: &Global, args: &Up, output: &mut Output) -> Result<u8, CliError> {
     let (text, name) = read_pool_file(&args.file)?;
     let file = PoolFile::parse(&text, &name)?;
+    if file.pool.agents == 0 {
+        return Err(CliError::Usage(
+            "spec.nodes.count is 0: nothing would hold objects; give at least 1 under larder up"
+                .to_owned(),
+        ));
+    }
     let folder = RunFolder::for_new(global, &file.pool.name)?;
     plan::check_sockets(&folder, file.pool.agents)?;
     machine::check_memory(&file.pool, Path::new("/"))?;
-    machine::check_port("--client-port", args.client_port)?;
-    machine::check_port("--admin-port", args.admin_port)?;
+    machine::check_ports(args.client_port, args.admin_port)?;
     let plan = Plan::new(&file, args);
     let tokens = plan::tokens(&file, &plan)?;
     if file.tenants.is_empty() {
         note("note: the file has no CacheTenant, so nobody will be able to put or get");
+    }
+    for lack in machine::lacks(&file.pool) {
+        note(&format!("note: {lack}"));
     }
     folder.create(&plan.pool)?;
     let token_files = Plan::token_files(&folder, &tokens);

@@ -128,16 +128,9 @@ impl Agents {
         }
     }
 
-    /// The name of the local agent, once an answer has named it.
+    /// The name of the local agent: puts go there while it has room.
     pub(crate) fn local_name(&self) -> Option<AgentName> {
-        let local = self.local.current()?;
-        let known = self.known.borrow();
-        let found = known
-            .values()
-            .find(|known| known.incarnation == local.incarnation);
-        found
-            .map(|known| known.name.clone())
-            .or_else(|| self.local.name())
+        self.local.current()?.name
     }
 
     /// The local agent, if its socket is connected.

@@ -264,9 +264,8 @@ impl Master {
                 masters: self.masters.to_string(),
                 detail: detail.clone(),
             },
-            Link::Connecting | Link::Up(_) => ClientError::Unreachable {
-                masters: self.masters.to_string(),
-                detail: "no answer yet".to_owned(),
+            Link::Connecting | Link::Up(_) => ClientError::DeadlinePassed {
+                during: "while no master answered the hello",
             },
         }
     }

@@ -79,7 +79,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::HelloRefused`] if the token proves nothing, [`ClientError::Unreachable`] if
-    /// no master answers, [`ClientError::BadArgument`] without masters.
+    /// no master answers, [`ClientError::DeadlinePassed`] if one hangs,
+    /// [`ClientError::BadArgument`] without masters.
     pub async fn connect(options: ClientOptions) -> Result<Self, ClientError> {
         if options.masters.is_empty() {
             let detail = "give the address of at least one master, as host:port".to_owned();
@@ -93,7 +94,7 @@ impl Client {
         let local = match options.agent_socket {
             None => Local::off(),
             Some(socket) => {
-                let mut local = Local::start(socket, options.local_agent, source.clone());
+                let mut local = Local::start(socket, source.clone());
                 local.settled().await;
                 local
             }

@@ -19,12 +19,13 @@ pub(crate) struct Local {
     state: watch::Receiver<State>,
     /// One word is enough: more say the same.
     broken: Option<mpsc::Sender<()>>,
-    name: Option<AgentName>,
 }
 
 /// The local agent in one life of its process.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalAgent {
+    /// As it calls itself.
+    pub(crate) name: Option<AgentName>,
     pub(crate) incarnation: Incarnation,
     pub(crate) transport: Arc<ShmTransport>,
 }
@@ -43,19 +44,17 @@ impl Local {
         Self {
             state: watch::channel(State::Off).1,
             broken: None,
-            name: None,
         }
     }
 
     /// Starts the task that connects and stays connected. It ends with this value.
-    pub(crate) fn start(socket: PathBuf, name: Option<AgentName>, session: SessionSource) -> Self {
+    pub(crate) fn start(socket: PathBuf, session: SessionSource) -> Self {
         let (state, watch) = watch::channel(State::Connecting);
         let (broken, failures) = mpsc::channel(1);
         tokio::spawn(keep(socket, session, state, failures));
         Self {
             state: watch,
             broken: Some(broken),
-            name,
         }
     }
 
@@ -78,11 +77,6 @@ impl Local {
             State::Up(agent) => Some(agent.clone()),
             _ => None,
         }
-    }
-
-    /// What the caller named it, before the master did.
-    pub(crate) fn name(&self) -> Option<AgentName> {
-        self.name.clone()
     }
 
     pub(crate) fn why_not(&self) -> String {
@@ -139,6 +133,7 @@ async fn connect(socket: &Path, session: &SessionSource) -> Result<LocalAgent, S
         ShmTransport::connect(socket.to_owned(), ShmOptions::default(), session.clone()).await;
     match connected {
         Ok(transport) => Ok(LocalAgent {
+            name: AgentName::new(transport.name()).ok(),
             incarnation: transport.incarnation(),
             transport: Arc::new(transport),
         }),

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use larder_types::AgentName;
 use larder_wire::limit::MAX_CREDENTIAL_BYTES;
 
 use crate::error::ClientError;
@@ -53,11 +52,9 @@ pub struct ClientOptions {
     pub masters: Vec<String>,
     /// Proves the tenant.
     pub token: Credential,
-    /// The Unix socket of the agent on this node. Without it every byte travels by tcp.
+    /// The Unix socket of the agent on this node, which puts go to while it has room. Without it
+    /// every byte travels by tcp.
     pub agent_socket: Option<PathBuf>,
-    /// The name of that agent, if it is known: puts go there from the first one on. Otherwise it
-    /// is learnt from the answers of the master.
-    pub local_agent: Option<AgentName>,
     /// How long a call may take, all of its attempts together.
     pub default_deadline: Duration,
     /// Replicas of each put; `None` = as the pool says.
@@ -77,7 +74,6 @@ impl ClientOptions {
             masters,
             token,
             agent_socket: None,
-            local_agent: None,
             default_deadline: DEFAULT_DEADLINE,
             replicas: None,
             name: "larder-client".to_owned(),

@@ -59,6 +59,7 @@ impl Peer {
             pool_time: PoolTime(0),
             session_token: b"session".to_vec(),
             session_token_ms: 3_600_000,
+            name: "listener".to_owned(),
         };
         peer.send(&header, 0, &welcome).await;
         peer.decoder.accept(0);

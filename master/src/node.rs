@@ -87,7 +87,7 @@ pub enum MasterError {
     #[error("no generation can begin")]
     Generation(#[from] GenerationError),
     /// A listener.
-    #[error("cannot listen on {addr} (`{key}`); choose a free address of this machine")]
+    #[error("`{key}`: {}", cannot_listen(.addr, .source))]
     Listen {
         /// The address as configured.
         addr: String,
@@ -343,6 +343,14 @@ async fn listen(key: &'static str, addr: &str) -> Result<(TcpListener, SocketAdd
 async fn until_stop(mut role: watch::Receiver<Role>) {
     // An error means that the sender is gone: stopped all the same.
     drop(role.wait_for(|role| *role == Role::Stopping).await);
+}
+
+/// What a failed bind means: with port 0 no port can be the wrong one.
+fn cannot_listen(addr: &str, source: &io::Error) -> String {
+    if addr.ends_with(":0") && source.kind() == io::ErrorKind::AddrInUse {
+        return format!("no free port on {addr}; close some of the connections of this machine");
+    }
+    format!("cannot listen on {addr}; choose a free address of this machine")
 }
 
 fn remove_ready_file(path: &Path) -> Result<(), MasterError> {

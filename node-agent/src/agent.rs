@@ -64,7 +64,7 @@ pub enum AgentError {
     #[error("token_file: {0}")]
     Token(String),
     /// A port is taken, or the address is not of this machine.
-    #[error("{key}: cannot listen on {addr}; stop what uses it, or set another address or port 0")]
+    #[error("{key}: {}", cannot_listen(.addr, .source))]
     Bind {
         /// The key of the configuration.
         key: &'static str,
@@ -221,6 +221,7 @@ fn launch(
     let makers = makers.collect::<io::Result<Vec<_>>>()?;
     let metrics_addr = listeners.metrics_addr.to_string();
     let data = data::spawn(data::DataStart {
+        name: config.name.clone(),
         incarnation: prepared.incarnation,
         epoch: prepared.epoch,
         tcp: listeners.data,
@@ -263,6 +264,14 @@ fn launch(
         data,
         http,
     })
+}
+
+/// What a failed bind means: with port 0 no port can be the wrong one.
+fn cannot_listen(addr: &str, source: &io::Error) -> String {
+    if addr.ends_with(":0") && source.kind() == io::ErrorKind::AddrInUse {
+        return format!("no free port on {addr}; close some of the connections of this machine");
+    }
+    format!("cannot listen on {addr}; stop what uses it, or set another address or port 0")
 }
 
 /// Reads what the machine has and whether the configuration fits; raises what may be raised.

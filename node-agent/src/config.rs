@@ -6,6 +6,8 @@ use larder_types::AgentName;
 use larder_types::layout::{MAX_SLABS, MIN_SLAB_BYTES};
 use serde::{Deserialize, Serialize};
 
+/// The most connections of an agent whose configuration does not say.
+pub const CONNECTIONS_DEFAULT: u32 = 1024;
 /// The longest path of a Unix socket, in bytes: `sun_path` has 108 with its final zero.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// The longest configuration file, in bytes; a real one has one thousand.
@@ -104,7 +106,7 @@ const fn default_slab_bytes() -> u64 {
 }
 
 const fn default_connections() -> u32 {
-    1024
+    CONNECTIONS_DEFAULT
 }
 
 fn default_root() -> PathBuf {

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use larder_telemetry::Registry;
 use larder_transfer::serve::{ServeOptions, boot_clock, serve_tcp, serve_unix};
 use larder_transfer::{Segments, SegmentsHandle, SlabMemory};
-use larder_types::{Epoch, Incarnation, SlabRef, TenantId};
+use larder_types::{AgentName, Epoch, Incarnation, SlabRef, TenantId};
 use larder_wire::agent::Event as Outcome;
 use larder_wire::limit::MAX_BATCH;
 use larder_wire::{AgentKey, SessionVerifier};
@@ -38,6 +38,7 @@ pub(crate) enum DataMessage {
 /// What the data thread starts with.
 #[derive(Debug)]
 pub(crate) struct DataStart {
+    pub(crate) name: AgentName,
     pub(crate) incarnation: Incarnation,
     pub(crate) epoch: Epoch,
     pub(crate) tcp: TcpListener,
@@ -66,6 +67,7 @@ pub(crate) fn spawn(start: DataStart) -> std::io::Result<JoinHandle<std::io::Res
 async fn serve(start: DataStart) -> std::io::Result<()> {
     let segments = SegmentsHandle::new(Segments::new(start.incarnation, start.epoch));
     let mut options = ServeOptions::new(start.incarnation, start.connections);
+    options.name = start.name.as_str().into();
     options.metrics = Rc::new(ServeCounters::new(&start.registry));
     let tcp = tokio::net::TcpListener::from_std(start.tcp)?;
     let unix = tokio::net::UnixListener::from_std(start.unix)?;

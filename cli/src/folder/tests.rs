@@ -1,5 +1,6 @@
 //! Run folders: who may take one, and who may not.
 
+use super::logs::LOG_MAX_BYTES;
 use super::*;
 
 fn folder(at: &Path) -> RunFolder {
@@ -45,7 +46,7 @@ fn a_folder_in_use_is_not_taken() {
     let error = run.create("p").expect_err("somebody left it").to_string();
     assert!(error.contains("without cleaning up"), "{error}");
     let error = run.document().expect_err("nothing runs").to_string();
-    assert!(error.contains("no pool is up"), "{error}");
+    assert!(error.contains("larder down --dir"), "{error}");
 }
 
 #[test]
@@ -77,4 +78,23 @@ fn logs_are_cut_and_show_their_end() {
     assert_eq!(fs::metadata(run.log("m")).expect("there").len(), 0);
     log.write_all(b"one\ntwo\n").expect("the writer goes on");
     assert_eq!(run.log_tail("m"), "\n  one\n  two");
+    assert_eq!(run.log_faults("m"), None);
+    log.write_all(b"T  INFO a: x\nT  WARN a: y\nerror: no port\n")
+        .expect("room");
+    let faults = run.log_faults("m").expect("some");
+    assert_eq!(faults, "no port; its log has:\n  T  WARN a: y");
+}
+
+#[test]
+fn a_folder_is_run_by_one_process() {
+    let place = tempfile::tempdir().expect("a folder");
+    let run = folder(&place.path().join("p"));
+    run.create("p").expect("nothing stands there");
+    let me = run.supervisor().expect("readable").expect("marked").process;
+    assert!(run.is_run_by(&me));
+    let mut other = me.clone();
+    other.start_ticks += 1;
+    assert!(!run.is_run_by(&other));
+    run.remove().expect("ours");
+    assert!(!run.is_run_by(&me));
 }

@@ -4,6 +4,10 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
 use larder_crds::PoolSettings;
+use larder_node_agent::config::CONNECTIONS_DEFAULT;
+use larder_node_agent::inventory::Inventory;
+use larder_node_agent::inventory::limits::{self, Needs};
+use larder_node_agent::inventory::system_root::SystemRoot;
 
 use crate::bytes_text::show_bytes;
 use crate::error::CliError;
@@ -73,14 +77,46 @@ fn parse_meminfo(text: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Refuses a port that somebody else has.
-pub(super) fn check_port(option: &str, port: u16) -> Result<(), CliError> {
+/// What works, but with less than an agent of this pool would like; one sentence each. The agents
+/// have the limits of this process.
+pub(super) fn lacks(pool: &PoolSettings) -> Vec<String> {
+    let inventory = Inventory::read(&SystemRoot::new(Path::new("/")), pool.node_dram_bytes);
+    let needs = Needs {
+        dram_bytes: pool.node_dram_bytes,
+        slabs: pool.node_dram_bytes / pool.slab_bytes.max(1),
+        connections: u64::from(CONNECTIONS_DEFAULT),
+    };
+    // An agent that cannot work at all says that itself.
+    let verdict = limits::check(needs, inventory.memory.as_ref().ok(), &inventory.limits);
+    let mut lacks = verdict.map(|all| all.warnings).unwrap_or_default();
+    let locked = inventory.capability("memory_registration");
+    lacks.extend(
+        locked
+            .filter(|one| !one.available)
+            .map(|one| one.reason.clone()),
+    );
+    lacks
+}
+
+/// Refuses ports that somebody else has, or that are the same.
+pub(super) fn check_ports(client_port: u16, admin_port: u16) -> Result<(), CliError> {
+    if client_port == admin_port && client_port != 0 {
+        return Err(CliError::Usage(format!(
+            "--client-port and --admin-port are both {client_port}; choose two, or 0 for any free \
+             one"
+        )));
+    }
+    check_port("--client-port", client_port)?;
+    check_port("--admin-port", admin_port)
+}
+
+fn check_port(option: &str, port: u16) -> Result<(), CliError> {
     if port == 0 {
         return Ok(());
     }
     match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
         Ok(_) => Ok(()),
-        Err(error) => Err(CliError::CannotStart(format!(
+        Err(error) => Err(CliError::Usage(format!(
             "port {port} cannot be used ({error}); choose another with {option}, or 0 for any \
              free one"
         ))),

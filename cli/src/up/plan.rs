@@ -209,7 +209,7 @@ pub(super) fn check_sockets(folder: &RunFolder, agents: u32) -> Result<(), CliEr
         return Ok(());
     }
     let path: &Path = folder.path();
-    Err(CliError::CannotStart(format!(
+    Err(CliError::Usage(format!(
         "the sockets of the agents in {} would have paths of {bytes} bytes, but the kernel allows \
          {max}; choose a shorter folder with --dir",
         path.display()

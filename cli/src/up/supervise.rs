@@ -21,6 +21,8 @@ use crate::process_id::ProcessId;
 const EVENTS: usize = 64;
 /// How often the logs are looked at. Between two looks a process writes at most a few MiB.
 const TRIM_EVERY: Duration = Duration::from_secs(30);
+/// How often the run folder is looked at: without it nobody could reach or stop the pool.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Signals that ask to stop.
 struct Stops {
@@ -82,6 +84,10 @@ pub(super) async fn supervise(
     };
     let outcome = running.run(received, announce).await;
     running.stop().await;
+    if !folder.is_run_by(&running.supervisor.process) {
+        // It is gone, or belongs to a pool that was started there since.
+        return outcome;
+    }
     match outcome {
         Ok(()) => folder.remove(),
         Err(error) => Err(cleaned(folder, error)),
@@ -153,6 +159,8 @@ impl<'a> Running<'a> {
         announce(&self.document)?;
         let mut trim = interval(TRIM_EVERY);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 event = received.recv() => {
@@ -163,6 +171,12 @@ impl<'a> Running<'a> {
                 _ = trim.tick() => {
                     if let Err(error) = self.folder.trim_logs() {
                         note(&format!("the logs cannot be shortened: {error}"));
+                    }
+                }
+                _ = look.tick() => {
+                    if !self.folder.is_run_by(&self.supervisor.process) {
+                        note("the run folder is gone; the pool stops");
+                        return Ok(());
                     }
                 }
                 () = stops.next() => return Ok(()),
@@ -215,10 +229,10 @@ impl<'a> Running<'a> {
                 return Ok(());
             };
             if let Event::Failed { name, why } = &event {
-                let tail = self.folder.log_tail(name);
-                return Err(CliError::Program(format!(
-                    "{name} did not start: {why}; its log ends with:{tail}"
-                )));
+                let said = self.folder.log_faults(name).unwrap_or_else(|| {
+                    format!("{why}; its log ends with:{}", self.folder.log_tail(name))
+                });
+                return Err(CliError::Program(format!("{name} did not start: {said}")));
             }
             count -= usize::from(matches!(event, Event::Ready { .. }));
             self.take(event)?;

@@ -18,10 +18,6 @@ async fn client(document: &Value, agent: Option<usize>) -> Client {
     let masters = vec![text(&document["masters"][0]["client_addr"])];
     let mut options = ClientOptions::new(masters, Credential::new(&token).expect("a token"));
     options.agent_socket = agent.map(|at| text(&document["agents"][at]["socket"]).into());
-    options.local_agent = agent.map(|at| {
-        let name = text(&document["agents"][at]["name"]);
-        name.parse().expect("a name")
-    });
     options.default_deadline = PATIENCE;
     Client::connect(options).await.expect("the pool is up")
 }
@@ -157,6 +153,22 @@ async fn a_view_is_local_and_outlives_its_object() {
     assert!(matches!(error, ClientError::NotLocal { .. }), "{error:?}");
     let error = far.shared_buffer(1).await.expect_err("no socket");
     assert!(matches!(error, ClientError::NotLocal { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_first_put_of_a_client_goes_to_the_agent_of_its_socket() {
+    let pool = Pool::up();
+    let document = pool.document();
+    for n in 0..10 {
+        let fresh = client(&document, Some(n % 2)).await;
+        let (name, value) = (key(format!("first-{n}")), bytes(70_000, n as u64));
+        fresh
+            .put(name.clone(), value.clone().into())
+            .await
+            .expect("room");
+        let view = fresh.get_view(name).await.expect("it is on this node");
+        assert!(*view == *value);
+    }
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ fn up_status_and_down_agree_and_leave_nothing() {
         "{down:?}"
     );
     pool.run(&["status", "--output", "json"])
-        .failed(3, "no_pool");
+        .failed(1, "no_pool");
     assert_eq!(pool.start(&[]).code, 0, "it can be started again");
 }
 
@@ -80,12 +80,33 @@ fn a_killed_supervisor_takes_the_others_along_and_down_cleans() {
     let pool = Pool::up();
     let pids = pool.pids();
     kill(pids[0], Signal::KILL);
+    let until = Instant::now() + PATIENCE;
+    while runs(pids[0]) {
+        assert!(Instant::now() < until, "a killed process ends");
+    }
+    let said = pool
+        .run(&["status", "--output", "json"])
+        .failed(1, "no_pool");
+    assert!(said.contains("larder down --dir"), "{said}");
     let left = pool.run(&["down", "--output", "json"]);
     assert_eq!(
         (left.code, &left.json()["was_running"]),
         (0, &Value::Bool(false)),
         "{left:?}"
     );
+    nothing_left(&pool, &pids);
+}
+
+#[test]
+fn a_pool_whose_run_folder_is_gone_stops() {
+    let pool = Pool::up();
+    let pids = pool.pids();
+    std::fs::remove_dir_all(pool.dir()).expect("ours");
+    let until = Instant::now() + PATIENCE;
+    while pids.iter().any(|pid| runs(*pid)) {
+        assert!(Instant::now() < until, "{pids:?} still run");
+        std::thread::yield_now();
+    }
     nothing_left(&pool, &pids);
 }
 

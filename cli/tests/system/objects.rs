@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::pool::{Pool, bytes};
+use crate::pool::{Pool, bare, bytes, say};
 
 #[test]
 fn a_tenant_works_with_its_objects_through_every_agent() {
@@ -134,8 +134,8 @@ fn values_come_from_standard_input_and_addresses_from_arguments() {
         text(&document["tokens"]["team-b"]),
     );
     let direct = ["--master", &master, "--token-file", &token];
-    let mut put = pool.command(&direct);
-    let mut put = put
+    let mut put = bare()
+        .args(direct)
         .args(["put", "typed", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -146,14 +146,80 @@ fn values_come_from_standard_input_and_addresses_from_arguments() {
     drop(stdin);
     assert!(put.wait().expect("it ends").success());
     let socket = text(&document["agents"][1]["socket"]);
-    let got = pool.run(&[&direct[..], &["--socket", &socket, "get", "typed"]].concat());
+    let got = say(&[&direct[..], &["--socket", &socket, "get", "typed"]].concat());
     assert_eq!(got.stdout, b"hello\n", "{got:?}");
-    let empty = pool.run(&[&direct[..], &["--output", "json", "put", "none", "-"]].concat());
-    empty.failed(4, "empty_value");
-    let message = pool
-        .run(&["--master", &master, "--output", "json", "ls"])
-        .failed(2, "usage");
+    let empty = say(&[&direct[..], &["--output", "json", "put", "none", "-"]].concat());
+    empty.failed(2, "empty_value");
+    let message = say(&["--master", &master, "--output", "json", "ls"]).failed(2, "usage");
     assert!(message.contains("--token-file"), "{message}");
+    let both = pool.run(&[&direct[..], &["--output", "json", "ls"]].concat());
+    let message = both.failed(2, "usage");
+    assert!(
+        message.contains("--master") && message.contains("--dir"),
+        "{message}"
+    );
+    let admin = text(&document["masters"][0]["admin_addr"]);
+    let wrong = ["--master", &admin, "--token-file", &token];
+    let message = say(&[&wrong[..], &["--output", "json", "ls"]].concat()).failed(1, "unreachable");
+    assert!(message.contains("answers HTTP"), "{message}");
+
+    // Variables that name another pool do not stand against a flag; empty ones are none.
+    let got = pool
+        .command(&["--tenant", "team-b", "get", "typed"])
+        .env("LARDER_MASTER", "127.0.0.1:1")
+        .env("LARDER_TOKEN_FILE", "/no/such")
+        .env("LARDER_SOCKET", "/no/such")
+        .env("XDG_RUNTIME_DIR", "")
+        .output()
+        .expect("the program runs");
+    assert_eq!(got.stdout, b"hello\n", "{got:?}");
+    let got = bare()
+        .args(["get", "typed"])
+        .env("LARDER_MASTER", &master)
+        .env("LARDER_TOKEN_FILE", &token)
+        .env("LARDER_DIR", "")
+        .output()
+        .expect("the program runs");
+    assert_eq!(got.stdout, b"hello\n", "{got:?}");
+}
+
+#[test]
+fn what_cannot_be_used_is_an_argument_at_fault() {
+    let pool = Pool::up();
+    let folder = pool.beside("");
+    for args in [
+        &["put", "k", "/no/such"][..],
+        &["put", "k", &folder],
+        &["--token-file", "/no/such", "ls"],
+        &["--token-file", "/bin/sh", "ls"],
+    ] {
+        let said = pool.call("team-b", args);
+        assert_eq!(said.code, 2, "{args:?}: {said:?}");
+    }
+    let file = pool.beside("in");
+    std::fs::write(&file, b"bytes").expect("room");
+    assert_eq!(pool.call("team-b", &["put", "k", &file]).code, 0);
+    for target in ["/no/such/file", &folder] {
+        let said = pool.call("team-b", &["get", "k", target]);
+        assert_eq!(said.code, 2, "{target}: {said:?}");
+    }
+    let said = pool.call("team-b", &["put", "--replicas", "0", "l", &file]);
+    assert!(said.failed(2, "usage").contains("1..=3"));
+}
+
+#[test]
+fn each_of_several_keys_has_one_line() {
+    let pool = Pool::up();
+    let file = pool.beside("in");
+    std::fs::write(&file, b"bytes").expect("room");
+    assert_eq!(pool.call("team-b", &["put", "k", &file]).code, 0);
+    let removed = pool.call("team-b", &["remove", "none", "k"]);
+    assert_eq!(removed.code, 3, "{removed:?}");
+    let expected = [
+        json!({ "key": "none", "removed": false, "reason": "not_found" }),
+        json!({ "key": "k", "removed": true }),
+    ];
+    assert_eq!(removed.lines(), expected);
 }
 
 #[test]
@@ -176,4 +242,23 @@ fn bench_checks_bytes_and_leaves_nothing() {
     assert_eq!(pool.call("team-b", &["ls"]).lines().len(), 0);
     pool.call("team-b", &["bench", "--depth", "0"])
         .failed(2, "usage");
+
+    let file = pool.beside("in");
+    std::fs::write(&file, bytes(4096, 1)).expect("room");
+    let put = pool.call("team-b", &["put", "bench/00000000", &file]);
+    assert_eq!(put.code, 0, "{put:?}");
+    let get = ["bench", "get", "-n", "1", "--size"];
+    let message = pool
+        .call("team-b", &[&get[..], &["64Ki"]].concat())
+        .failed(2, "usage");
+    assert!(
+        message.contains("has 4096 bytes and --size is 65536"),
+        "{message}"
+    );
+    let message = pool
+        .call("team-b", &[&get[..], &["4Ki"]].concat())
+        .failed(1, "wrong");
+    assert!(message.contains("was not put by larder bench"), "{message}");
+    pool.call("team-b", &["bench", "put", "-n", "1"])
+        .failed(4, "taken");
 }

@@ -94,13 +94,8 @@ impl Pool {
 
     /// The program with the run folder of this pool and nothing else from the environment.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
-        command
-            .env_clear()
-            .arg("--dir")
-            .arg(self.dir())
-            .args(args)
-            .stdin(Stdio::null());
+        let mut command = bare();
+        command.arg("--dir").arg(self.dir()).args(args);
         command
     }
 
@@ -175,6 +170,18 @@ impl Said {
         assert!(error["code"].is_i64(), "{self:?}");
         error["message"].as_str().expect("a sentence").to_owned()
     }
+}
+
+/// The program with nothing from the environment.
+pub(crate) fn bare() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+    command.env_clear().stdin(Stdio::null());
+    command
+}
+
+/// What it says without a run folder.
+pub(crate) fn say(args: &[&str]) -> Said {
+    Said::from(bare().args(args).output().expect("the program runs"))
 }
 
 /// Whether a process of this number runs; one that only waits to be collected does not.

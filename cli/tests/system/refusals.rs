@@ -1,8 +1,9 @@
 //! What `larder up` refuses, and how it says so. Nothing is started or left.
 
 use std::net::TcpListener;
+use std::process::Stdio;
 
-use crate::pool::{FILE, Pool};
+use crate::pool::{FILE, Pool, bare, say};
 
 #[track_caller]
 fn refused(file: &str, more: &[&str], code: i32, reason: &str) -> String {
@@ -52,15 +53,19 @@ fn what_the_machine_cannot_give_is_one_sentence() {
 
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("bound").port().to_string();
-    let message = refused(FILE, &["--admin-port", &port], 4, "cannot_start");
+    let message = refused(FILE, &["--admin-port", &port], 2, "usage");
     assert!(
         message.contains(&port) && message.contains("--admin-port"),
         "{message}"
     );
 
+    let same = ["--admin-port", "7", "--client-port", "7"];
+    let message = refused(FILE, &same, 2, "usage");
+    assert!(message.contains("both 7"), "{message}");
+
     let pool = Pool::new(FILE);
     let long = pool.beside(&"x".repeat(100));
-    let message = pool.start(&["--dir", &long]).failed(4, "cannot_start");
+    let message = pool.start(&["--dir", &long]).failed(2, "usage");
     assert!(message.contains("--dir"), "{message}");
 }
 
@@ -72,6 +77,48 @@ fn a_process_that_does_not_start_is_reported_with_its_log() {
         "{message}"
     );
     assert!(message.contains("=["), "the log is shown: {message}");
+    assert!(!message.contains(" INFO "), "{message}");
+}
+
+#[test]
+fn a_pool_without_agents_holds_nothing() {
+    let none = FILE.replace("count: 2", "count: 0");
+    let message = refused(&none, &[], 2, "usage");
+    assert!(message.contains("spec.nodes.count is 0"), "{message}");
+}
+
+#[test]
+fn a_master_that_hangs_takes_until_the_deadline() {
+    // The kernel accepts for it, and nobody reads.
+    let hung = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let addr = hung.local_addr().expect("bound").to_string();
+    let pool = Pool::new(FILE);
+    let token = pool.beside("token");
+    std::fs::write(&token, "secret").expect("room");
+    let args = [
+        "--master",
+        &addr,
+        "--token-file",
+        &token,
+        "--output",
+        "json",
+    ];
+    let said = say(&[&args[..], &["--deadline", "200ms", "ls"]].concat());
+    said.failed(5, "deadline_passed");
+}
+
+#[test]
+fn wrong_arguments_are_documents_where_json_is_asked_for() {
+    let message = say(&["up", "--output", "json"]).failed(2, "usage");
+    assert!(message.contains("--file"), "{message}");
+    let message = say(&["--output=json", "frobnicate"]).failed(2, "usage");
+    assert!(message.contains("frobnicate"), "{message}");
+    let alone = say(&[]);
+    assert_eq!(alone.code, 2, "{alone:?}");
+    assert!(
+        alone.stderr.contains("Usage:") && !alone.stderr.contains("run-master"),
+        "{alone:?}"
+    );
 }
 
 #[test]
@@ -84,7 +131,7 @@ fn a_missing_file_and_wrong_arguments_are_usage() {
     assert_eq!(pool.run(&["up"]).code, 2);
     assert_eq!(pool.run(&["frobnicate"]).code, 2);
     assert_eq!(pool.run(&["--deadline", "soon", "ls"]).code, 2);
-    let none = pool.run(&["--output", "json", "ls"]).failed(3, "no_pool");
+    let none = pool.run(&["--output", "json", "ls"]).failed(1, "no_pool");
     assert!(none.contains("larder up"), "{none}");
     let human = pool.run(&["ls"]);
     assert!(
@@ -102,6 +149,14 @@ fn help_version_and_completions_need_no_pool() {
         pool.run(&["version", "--output", "json"]).json()["protocol"],
         1
     );
+    let mut child = bare()
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    // Its reader goes away before it has read anything.
+    drop(child.stdout.take());
+    assert!(child.wait().expect("it ends").success());
     let script = pool.run(&["completions", "bash"]);
     assert!(script.code == 0 && String::from_utf8_lossy(&script.stdout).contains("larder"));
 }

@@ -96,6 +96,11 @@ impl Actor {
                         self.link.send_replace(Link::Down { detail });
                     }
                 }
+                Err(NoSession::Silent) => {
+                    // No verdict: whoever waits has a deadline.
+                    self.next_master += 1;
+                    tracing::debug!(%master, "it does not answer the hello");
+                }
                 Err(NoSession::Rejected(refused)) => {
                     self.next_master += 1;
                     self.link.send_replace(Link::Rejected {

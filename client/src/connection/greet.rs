@@ -14,10 +14,15 @@ use tokio::time::timeout;
 /// How long one master may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How an answer of a web server starts.
+const HTTP: [u8; 4] = *b"HTTP";
+
 /// Why no session came about.
 pub(super) enum NoSession {
     /// Nobody there who speaks the protocol.
     Unreachable(String),
+    /// It accepts connections and does not answer: it hangs, or is very busy.
+    Silent,
     /// The master refused.
     Rejected(Refused),
 }
@@ -44,9 +49,7 @@ pub(super) async fn connect(
     .await
     {
         Ok(outcome) => outcome,
-        Err(_) => Err(NoSession::Unreachable(
-            "it does not answer the hello".to_owned(),
-        )),
+        Err(_) => Err(NoSession::Silent),
     }
 }
 
@@ -54,7 +57,12 @@ async fn say_hello(
     mut stream: TcpStream,
     hello: &Hello,
 ) -> Result<(TcpStream, FrameDecoder, Welcome), NoSession> {
-    let broken = |error: FrameError| NoSession::Unreachable(error.to_string());
+    let broken = |error: FrameError| match error {
+        FrameError::Magic(HTTP) => {
+            NoSession::Unreachable("it answers HTTP; is it the admin or metrics port?".to_owned())
+        }
+        error => NoSession::Unreachable(error.to_string()),
+    };
     let lost = |error: std::io::Error| NoSession::Unreachable(error.to_string());
     let mut out = Vec::new();
     encode_frame(

@@ -3,7 +3,7 @@
 //! The shell reads into [`FrameDecoder::space`], says how much came with
 //! [`FrameDecoder::filled`] and takes frames with [`FrameDecoder::next_frame`] until there is none.
 
-use crate::frame::{FrameError, HEADER_BYTES, Header};
+use crate::frame::{FrameError, HEADER_BYTES, Header, MAGIC};
 use crate::limit::{MAX_BODY_BYTES, MAX_HELLO_BYTES};
 
 /// The least room that [`FrameDecoder::space`] offers, in bytes.
@@ -138,7 +138,11 @@ impl FrameDecoder {
     fn read_header(&mut self) -> Result<Option<Header>, FrameError> {
         let bytes = &self.buffer[self.start..self.end];
         let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else {
-            return Ok(None);
+            // Whoever speaks something else may wait for us to answer less than a header.
+            return match bytes.first_chunk() {
+                Some(magic) if *magic != MAGIC => Err(FrameError::Magic(*magic)),
+                _ => Ok(None),
+            };
         };
         let header = Header::decode(bytes, self.max_body_bytes)?;
         if header.payload_bytes > self.max_payload_bytes {
@@ -157,7 +161,7 @@ impl FrameDecoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{Frame, MAGIC, NO_DEADLINE, encode_frame};
+    use crate::frame::{Frame, NO_DEADLINE, encode_frame};
     use crate::kind::Kind;
     use proptest::prelude::*;
 
@@ -285,5 +289,18 @@ mod tests {
             decoder.next_frame().err(),
             Some(FrameError::Magic(*b"GET "))
         );
+    }
+
+    #[test]
+    fn four_bytes_are_enough_to_refuse() {
+        let mut decoder = FrameDecoder::before_hello();
+        decoder.feed(b"HEL");
+        assert!(matches!(decoder.next_frame(), Ok(None)));
+        decoder.feed(b"P");
+        let refused = decoder.next_frame().err();
+        assert_eq!(refused, Some(FrameError::Magic(*b"HELP")));
+        let mut decoder = FrameDecoder::before_hello();
+        decoder.feed(&MAGIC);
+        assert!(matches!(decoder.next_frame(), Ok(None)));
     }
 }

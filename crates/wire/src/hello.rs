@@ -65,6 +65,9 @@ pub struct Welcome {
     pub session_token: Vec<u8>,
     /// How long the session token lasts, in ms.
     pub session_token_ms: u64,
+    /// The listener's own name, of at most [`crate::limit::MAX_NAME_BYTES`]: for people, and to
+    /// recognise this node's agent. Proves nothing.
+    pub name: String,
 }
 
 /// Why a hello, or a connection, was refused.

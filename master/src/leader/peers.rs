@@ -79,6 +79,7 @@ impl<L: Log> Leading<L> {
             pool_time: now,
             session_token,
             session_token_ms,
+            name: self.core.rules.name.clone(),
         })
     }
 

@@ -138,6 +138,7 @@ fn admit(hello: &Hello, epoch: Epoch) -> Result<Admission, Refused> {
         pool_time: PoolTime(1_000),
         session_token: Vec::new(),
         session_token_ms: 0,
+        name: "listener".to_owned(),
     })
 }
 

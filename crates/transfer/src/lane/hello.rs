@@ -6,7 +6,8 @@ use std::time::Duration;
 use larder_types::{Epoch, Incarnation, PoolTime, Principal, SessionId};
 use larder_wire::frame::{FLAG_ERROR, FLAG_REPLY, NO_DEADLINE};
 use larder_wire::limit::{
-    HELLO_TIMEOUT_MS, MAX_BODY_BYTES, MAX_CREDENTIAL_BYTES, PROTOCOL_MAX, PROTOCOL_MIN,
+    HELLO_TIMEOUT_MS, MAX_BODY_BYTES, MAX_CREDENTIAL_BYTES, MAX_NAME_BYTES, PROTOCOL_MAX,
+    PROTOCOL_MIN,
 };
 use larder_wire::{Frame, FrameError, Header, Hello, Kind, Refused, RefusedReason, Welcome};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -38,6 +39,8 @@ pub struct Admission {
     pub session_token: Vec<u8>,
     /// How long the session token lasts, in ms.
     pub session_token_ms: u64,
+    /// The listener's own name.
+    pub name: String,
 }
 
 /// A connection that was accepted.
@@ -92,6 +95,9 @@ where
         return Err(LaneError::Mismatch { what: "kind" });
     }
     let welcome: Welcome = reader.decode()?;
+    if welcome.name.len() > MAX_NAME_BYTES {
+        return Err(LaneError::Mismatch { what: "name" });
+    }
     if (hello.protocol_min..=hello.protocol_max).contains(&welcome.protocol) {
         Ok(welcome)
     } else {
@@ -250,6 +256,7 @@ impl Admission {
             pool_time: self.pool_time,
             session_token: self.session_token,
             session_token_ms: self.session_token_ms,
+            name: self.name,
         }
     }
 }

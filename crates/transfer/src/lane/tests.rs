@@ -254,6 +254,7 @@ fn admission() -> Admission {
         pool_time: PoolTime(3),
         session_token: vec![1],
         session_token_ms: 4,
+        name: "listener".to_owned(),
     }
 }
 

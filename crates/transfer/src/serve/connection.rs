@@ -184,6 +184,7 @@ fn admit(
         pool_time,
         session_token: Vec::new(),
         session_token_ms: 0,
+        name: options.name.to_string(),
     })
 }
 

@@ -34,6 +34,8 @@ const GRACE_MS: u64 = 2_000;
 pub struct ServeOptions {
     /// This process; clients compare it with what the master told them.
     pub incarnation: Incarnation,
+    /// The agent's name, by which clients on its node recognise it; empty = it has none.
+    pub name: Rc<str>,
     /// Milliseconds on the clock that [`crate::Segments`] is told.
     pub clock: Rc<dyn Fn() -> LocalMs>,
     /// The connections that stand, and how many may.
@@ -45,11 +47,13 @@ pub struct ServeOptions {
 }
 
 impl ServeOptions {
-    /// Options without metrics, on the machine's clock since boot, which counts suspended time.
+    /// Options without metrics and name, on the machine's clock since boot, which counts
+    /// suspended time.
     #[must_use]
     pub fn new(incarnation: Incarnation, connections_max: usize) -> Self {
         Self {
             incarnation,
+            name: "".into(),
             clock: Rc::new(boot_clock),
             connections: Connections::new(connections_max),
             events: Rc::new(Notify::new()),
@@ -62,6 +66,7 @@ impl std::fmt::Debug for ServeOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServeOptions")
             .field("incarnation", &self.incarnation)
+            .field("name", &self.name)
             .field("connections", &self.connections)
             .finish_non_exhaustive()
     }

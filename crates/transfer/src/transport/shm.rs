@@ -94,6 +94,8 @@ struct Target {
     connect_timeout: Duration,
     session: SessionSource,
     incarnation: Incarnation,
+    /// What the agent calls itself.
+    name: String,
 }
 
 impl ShmTransport {
@@ -114,9 +116,11 @@ impl ShmTransport {
             connect_timeout,
             session,
             incarnation,
+            name: String::new(),
         };
         let lane = target.open(options.incarnation).await?;
         target.incarnation = lane.welcome().incarnation;
+        target.name.clone_from(&lane.welcome().name);
         let pool = Pool::new(
             options.lanes_max,
             Duration::from_millis(options.idle_close_ms),
@@ -141,6 +145,12 @@ impl ShmTransport {
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.target.incarnation
+    }
+
+    /// What the agent calls itself; empty if it has no name. Proves nothing.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.target.name
     }
 
     /// Memory that the agent can pull from. Fill it, then [`Self::lend`] it.

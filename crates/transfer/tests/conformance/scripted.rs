@@ -116,6 +116,7 @@ async fn play(mut stream: TcpStream, step: Step) {
         pool_time: PoolTime(1),
         session_token: Vec::new(),
         session_token_ms: 0,
+        name: "listener".to_owned(),
     };
     let admit = async |_| refused.map_or(Ok(admission), Err);
     if accept(&mut stream, &mut reader, &mut writer, admit)

@@ -197,6 +197,7 @@ fn hellos() -> Vec<Sample> {
         pool_time: PoolTime(12_345),
         session_token: vec![1, 2, 3],
         session_token_ms: 3_600_000,
+        name: "m-0".to_owned(),
     };
     let to_agent = Welcome {
         principal: Principal::Agent(agent_name()),
