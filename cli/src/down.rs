@@ -12,7 +12,7 @@ use crate::output::Output;
 use crate::process_id::ProcessId;
 
 /// How long a supervisor may take to stop its processes, each of which it gives 10 s.
-const SUPERVISOR_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const SUPERVISOR_LIMIT: Duration = Duration::from_secs(30);
 /// How long a process without its supervisor may take: it stops by itself when its standard input
 /// ends, which it does with the supervisor.
 const CHILD_LIMIT: Duration = Duration::from_secs(10);
@@ -28,6 +28,8 @@ pub(crate) async fn down(global: &Global, output: &mut Output) -> Result<u8, Cli
     };
     let path = folder.path().display().to_string();
     let Some(supervisor) = folder.supervisor()? else {
+        // An `up` that was killed early leaves nothing else.
+        folder.remove_if_empty()?;
         return nothing(output, &format!("no pool is up in {path}"));
     };
     let clean = stop(&folder, &supervisor)?;
@@ -56,8 +58,11 @@ pub(crate) fn stop(folder: &RunFolder, supervisor: &Supervisor) -> Result<bool, 
     if !supervisor.process.wait(SUPERVISOR_LIMIT) {
         kill(supervisor, &supervisor.process)?;
     }
+    // So that no `up` takes what is only half removed; one that ends here has the claim already.
+    let _claim = folder.claim_existing();
     // A supervisor that could do its work has removed this with everything else.
-    let Some(left) = folder.supervisor()? else {
+    let left = folder.supervisor()?;
+    let Some(left) = left.filter(|left| left.process == supervisor.process) else {
         return Ok(true);
     };
     for child in &left.children {

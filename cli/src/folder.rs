@@ -1,6 +1,7 @@
 //! The run folder of a pool that `larder up` started: what lies where, and who may use it.
 //!
 //! ```text
+//! claim             locked by whoever starts, runs or removes the pool
 //! supervisor.json   who runs the pool: the mark by which a run folder is known
 //! plan.json         what was to be started        pool.json     what runs: the document
 //! keys/ tokens/     secrets                       config/       of each process
@@ -8,6 +9,7 @@
 //! agent-<n>.sock    sockets of the agents
 //! ```
 
+mod claim;
 mod logs;
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -18,6 +20,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::claim::Claim;
 use crate::args::Global;
 use crate::document::PoolDocument;
 use crate::error::CliError;
@@ -74,6 +77,13 @@ impl RunFolder {
     pub(crate) fn at(path: &Path) -> Result<Self, CliError> {
         let path =
             std::path::absolute(path).map_err(|source| CliError::file("find", path, source))?;
+        if path.to_str().is_none() {
+            // The configurations and documents that name it are JSON.
+            return Err(CliError::Usage(format!(
+                "{} is no text in UTF-8; choose another folder with --dir",
+                path.display()
+            )));
+        }
         Ok(Self { path })
     }
 
@@ -83,9 +93,7 @@ impl RunFolder {
             return Self::at(dir);
         }
         match bases(global).first() {
-            Some(base) => Ok(Self {
-                path: base.join(pool),
-            }),
+            Some(base) => Self::at(&base.join(pool)),
             None => Err(CliError::Usage(
                 "neither XDG_RUNTIME_DIR nor HOME is set; say with --dir where to run".to_owned(),
             )),
@@ -135,21 +143,20 @@ impl RunFolder {
         }
     }
 
-    /// Makes the folder and what is in it, and marks it as ours. Only this user can enter it.
-    pub(crate) fn create(&self, pool: &str) -> Result<(), CliError> {
-        let wrong = |source| CliError::file("create", &self.path, source);
-        if let Some(parent) = self.path.parent() {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(parent)
-                .map_err(wrong)?;
+    /// Makes the folder and what is in it, and marks it as ours. Only this user can enter it, and
+    /// nobody else can take it while the claim is held.
+    pub(crate) fn create(&self, pool: &str) -> Result<Claim, CliError> {
+        let claim = self.claim()?;
+        self.check_unused()?;
+        if let Err(error) = self.fill(pool) {
+            // It was empty before; the first error is the one to tell.
+            let _ = self.remove();
+            return Err(error);
         }
-        match DirBuilder::new().mode(0o700).create(&self.path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.take_over()?,
-            Err(error) => return Err(wrong(error)),
-        }
+        Ok(claim)
+    }
+
+    fn fill(&self, pool: &str) -> Result<(), CliError> {
         let process = ProcessId::of(std::process::id()).ok_or_else(|| CliError::System {
             action: "read /proc about this process",
             source: io::ErrorKind::NotFound.into(),
@@ -170,29 +177,27 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Says why an existing folder cannot be used, or takes it if it is empty.
-    fn take_over(&self) -> Result<(), CliError> {
-        let path = self.path.display();
-        match self.supervisor() {
-            Ok(Some(supervisor)) if supervisor.process.is_running() => {
-                return Err(CliError::Taken(format!(
-                    "pool {} is up already in {path}; see it with `larder status --dir {path}`, \
-                     stop it with `larder down --dir {path}`",
-                    supervisor.pool
-                )));
-            }
-            Ok(Some(supervisor)) => {
-                return Err(CliError::Taken(self.abandoned(&supervisor.pool)));
-            }
-            Ok(None) | Err(_) => {}
+    /// Says why a claimed folder cannot be used; makes it private if it is empty.
+    fn check_unused(&self) -> Result<(), CliError> {
+        if let Ok(Some(supervisor)) = self.supervisor() {
+            return Err(CliError::Taken(if supervisor.process.is_running() {
+                self.in_use()
+            } else {
+                self.abandoned(&supervisor.pool)
+            }));
         }
         let used = |source| CliError::file("use", &self.path, source);
-        if fs::read_dir(&self.path).map_err(used)?.next().is_some() {
-            return Err(CliError::Usage(format!(
-                "{path} holds other things; choose a folder for --dir that is empty or new"
-            )));
+        if self.holds_things().map_err(used)? {
+            return Err(self.holds_others());
         }
         fs::set_permissions(&self.path, fs::Permissions::from_mode(0o700)).map_err(used)
+    }
+
+    fn holds_others(&self) -> CliError {
+        CliError::Usage(format!(
+            "{} holds other things; choose a folder for --dir that is empty or new",
+            self.path.display()
+        ))
     }
 
     fn abandoned(&self, pool: &str) -> String {
@@ -317,11 +322,22 @@ impl RunFolder {
 
     /// Removes the folder with all that is in it.
     pub(crate) fn remove(&self) -> Result<(), CliError> {
-        match fs::remove_dir_all(&self.path) {
+        match self.remove_claimed() {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(CliError::file("remove", &self.path, error))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Removes a folder that holds nothing but what an `up` leaves that is killed early.
+    pub(crate) fn remove_if_empty(&self) -> Result<(), CliError> {
+        if !self.holds_things().is_ok_and(|holds| !holds) {
+            return Ok(());
+        }
+        match self.claim_existing()? {
+            Some(_claim) => self.remove(),
+            None => Ok(()),
         }
     }
 }

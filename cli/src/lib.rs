@@ -4,6 +4,7 @@
 //! args      what may be typed      environment   what stands for it; nothing else reads it
 //! target    which pool, tenant and agent a call goes to
 //! objects   put, get, exists, remove, ls, stat        bench    the same, measured
+//! value     the bytes of an object: from a file or standard input, into a file
 //! up        a pool as processes of this machine       down, status   what became of it
 //! ```
 
@@ -23,6 +24,7 @@ mod programs;
 mod status;
 mod target;
 mod up;
+mod value;
 
 use std::ffi::OsString;
 use std::future::Future;

@@ -1,12 +1,9 @@
 //! put, get, exists, remove, ls and stat.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use bytes::Bytes;
 use larder_client::{Key, TenantUsage};
 use serde_json::{Value, json};
 
@@ -15,6 +12,7 @@ use crate::bytes_text::show_bytes;
 use crate::error::{CliError, EXIT_NOT_FOUND};
 use crate::output::Output;
 use crate::target::connect;
+use crate::value::{read_value, write_file};
 
 /// Keys of one page of a listing.
 const PAGE_KEYS: u32 = 1024;
@@ -63,12 +61,7 @@ pub(crate) async fn get(global: &Global, args: &Get, output: &mut Output) -> Res
                     "{key} is no text; give a file, or --force to write it to the terminal"
                 )));
             }
-            let mut out = output.writer();
-            let written = out.write_all(&value).and_then(|()| out.flush());
-            written.map_err(|source| CliError::System {
-                action: "write to standard output",
-                source,
-            })?;
+            output.bytes(&value)?;
         }
     }
     Ok(0)
@@ -230,44 +223,6 @@ fn text_of(key: &Key) -> Value {
     }
 }
 
-fn read_value(file: Option<&Path>) -> Result<Bytes, CliError> {
-    let mut bytes = Vec::new();
-    match file.filter(|path| *path != Path::new("-")) {
-        Some(path) => {
-            let read = File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
-            read.map_err(|source| CliError::file("read", path, source))?;
-        }
-        None => {
-            io::stdin()
-                .lock()
-                .read_to_end(&mut bytes)
-                .map_err(|source| CliError::System {
-                    action: "read standard input",
-                    source,
-                })?;
-        }
-    }
-    Ok(bytes.into())
-}
-
-/// Writes a file that is whole or not there.
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
-    let wrong = |source| CliError::file("write", path, source);
-    // A device or pipe cannot be replaced by a file of its name.
-    if path.metadata().is_ok_and(|facts| !facts.is_file()) {
-        return std::fs::write(path, bytes).map_err(wrong);
-    }
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = PathBuf::from(name);
-    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
-    if written.is_err() {
-        // What could not be written must not stay; the first error is the one to tell.
-        let _ = std::fs::remove_file(&part);
-    }
-    written.map_err(wrong)
-}
-
 /// Whether bytes can be shown on a terminal without changing its state.
 fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| {
@@ -284,18 +239,6 @@ mod tests {
     fn text_is_told_from_bytes() {
         assert!(is_text("häß\n\tok".as_bytes()));
         assert!(!is_text(b"\x1b[2J") && !is_text(b"\xff") && !is_text(b"a\0"));
-    }
-
-    #[test]
-    fn a_file_is_whole_or_not_there() {
-        let place = tempfile::tempdir().expect("a folder");
-        let path = place.path().join("out");
-        write_file(&path, b"one").expect("room");
-        write_file(&path, b"two").expect("room");
-        assert_eq!(std::fs::read(&path).expect("there"), b"two");
-        let error = write_file(&place.path().join("no/such"), b"x").expect_err("no folder");
-        assert!(error.to_string().contains("no/such"), "{error}");
-        assert_eq!(std::fs::read_dir(place.path()).expect("there").count(), 1);
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Which pool, tenant and agent a call goes to.
 
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use larder_client::{Client, ClientOptions, Credential};
+use larder_wire::limit::MAX_CREDENTIAL_BYTES;
 
 use crate::args::Global;
 use crate::document::{AgentDocument, PoolDocument};
@@ -10,8 +14,8 @@ use crate::error::CliError;
 use crate::folder::RunFolder;
 use crate::output::note;
 
-/// The longest token file that is read, in bytes.
-const TOKEN_MAX_BYTES: u64 = 64 * 1024;
+/// The longest token file that is read, in bytes: a credential, and some space around it.
+const TOKEN_MAX_BYTES: u64 = MAX_CREDENTIAL_BYTES as u64 + 1024;
 
 /// Connects as the arguments say.
 pub(crate) async fn connect(global: &Global, replicas: Option<u8>) -> Result<Client, CliError> {
@@ -122,19 +126,32 @@ fn agent_of<'a>(
     }
 }
 
-/// Reads a token.
-pub(crate) fn read_token(path: &Path) -> Result<Credential, CliError> {
+/// Reads a token. Says so if others can read it too: it still works, and some cannot help it.
+fn read_token(path: &Path) -> Result<Credential, CliError> {
     let wrong = |source| CliError::file("read the token", path, source);
-    let length_bytes = std::fs::metadata(path).map_err(wrong)?.len();
-    if length_bytes > TOKEN_MAX_BYTES {
+    let file = File::open(path).map_err(wrong)?;
+    let facts = file.metadata().map_err(wrong)?;
+    let mut bytes = Vec::new();
+    // Its length is not asked for: what is no plain file has none.
+    let read = file.take(TOKEN_MAX_BYTES + 1).read_to_end(&mut bytes);
+    let length_bytes = read.map_err(wrong)?;
+    if length_bytes as u64 > TOKEN_MAX_BYTES {
         return Err(CliError::Usage(format!(
-            "{} is too long for a token",
+            "{} is too long for a token, which has at most {MAX_CREDENTIAL_BYTES} bytes",
             path.display()
         )));
     }
-    Ok(Credential::new(
-        &std::fs::read_to_string(path).map_err(wrong)?,
-    )?)
+    let text = String::from_utf8(bytes).map_err(|_| {
+        CliError::Usage(format!("{} holds no token: it is no text", path.display()))
+    })?;
+    let mode = facts.permissions().mode() & 0o777;
+    if facts.is_file() && mode & 0o077 != 0 {
+        let path = path.display();
+        note(&format!(
+            "warning: others may use the token in {path} (mode {mode:04o}); run `chmod 600 {path}`"
+        ));
+    }
+    Ok(Credential::new(&text)?)
 }
 
 #[cfg(test)]

@@ -4,12 +4,14 @@
 //! plan         pure: pool file -> names, configurations, who gets a credential
 //! machine      memory and ports of this machine          credentials   makes the secrets
 //! child        one process over its lives                supervise     all of them, in order
+//! stops        the signals that ask to stop
 //! ```
 
 mod child;
 mod credentials;
 mod machine;
 mod plan;
+mod stops;
 mod supervise;
 
 use std::collections::BTreeMap;
@@ -21,15 +23,17 @@ use std::process::Stdio;
 use larder_crds::PoolFile;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
+use self::child::end;
 use self::plan::Plan;
+use self::stops::Stops;
 use self::supervise::{cleaned, supervise};
 use crate::args::{Global, Up};
 use crate::document::PoolDocument;
-use crate::down::stop;
+use crate::down::{SUPERVISOR_LIMIT, stop};
 use crate::error::CliError;
-use crate::folder::RunFolder;
+use crate::folder::{Claim, RunFolder};
 use crate::output::{Output, error_value, note};
 use crate::status::show;
 
@@ -60,16 +64,18 @@ pub(crate) async fn up(global: &Global, args: &Up, output: &mut Output) -> Resul
     for lack in machine::lacks(&file.pool) {
         note(&format!("note: {lack}"));
     }
-    folder.create(&plan.pool)?;
+    // Before there is anything that a signal could leave behind.
+    let mut stops = Stops::new()?;
+    let claim = folder.create(&plan.pool)?;
     let token_files = Plan::token_files(&folder, &tokens);
     if let Err(error) = write_all(&folder, &file, &plan, &tokens, &token_files) {
         return Err(cleaned(&folder, error));
     }
     if args.detach {
-        detach(&folder).await?;
+        detach(&folder, &claim, &mut stops).await?;
         announce(&folder, &folder.document()?, true, output)?;
     } else {
-        supervise(&folder, &plan, token_files, |document| {
+        supervise(&folder, &plan, token_files, stops, |document| {
             announce(&folder, document, false, output)
         })
         .await?;
@@ -137,31 +143,53 @@ fn announce(
 }
 
 /// Starts the supervisor in a session of its own and waits until the pool is up.
-async fn detach(folder: &RunFolder) -> Result<(), CliError> {
-    let started = start_supervisor(folder).await;
+async fn detach(folder: &RunFolder, claim: &Claim, stops: &mut Stops) -> Result<(), CliError> {
+    let mut child = match start_supervisor(folder, claim) {
+        Ok(child) => child,
+        Err(error) => return Err(cleaned(folder, error)),
+    };
+    let started = tokio::select! {
+        biased;
+        () = stops.next() => Err(CliError::Program("stopped before the pool was up".to_owned())),
+        started = until_up(folder, &mut child) => started,
+    };
     let Err(error) = started else { return Ok(()) };
-    // The supervisor has cleaned up, unless it was killed.
-    if let Ok(Some(left)) = folder.supervisor() {
-        stop(folder, &left)?;
+    end(&mut child, SUPERVISOR_LIMIT).await;
+    // The supervisor has cleaned up, unless it was killed, or ended before it could.
+    match folder.supervisor() {
+        Ok(Some(left)) if left.process.pid != std::process::id() => {
+            stop(folder, &left)?;
+        }
+        Ok(None) => {}
+        _ => return Err(cleaned(folder, error)),
     }
     Err(error)
 }
 
-async fn start_supervisor(folder: &RunFolder) -> Result<(), CliError> {
-    let system = |source| CliError::System {
+fn cannot_start_supervisor(source: std::io::Error) -> CliError {
+    CliError::System {
         action: "start the supervisor of the pool",
         source,
-    };
+    }
+}
+
+fn start_supervisor(folder: &RunFolder, claim: &Claim) -> Result<Child, CliError> {
+    let system = cannot_start_supervisor;
     let executable = std::env::current_exe().map_err(system)?;
     let log = folder.open_log(SUPERVISOR_LOG)?;
-    let mut child = Command::new(executable)
+    Command::new(executable)
         .arg("run-pool")
         .arg(folder.path())
-        .stdin(Stdio::null())
+        .stdin(claim.share().map_err(system)?)
         .stdout(Stdio::piped())
         .stderr(log)
         .spawn()
-        .map_err(system)?;
+        .map_err(system)
+}
+
+/// Waits for what the supervisor says in one line.
+async fn until_up(folder: &RunFolder, child: &mut Child) -> Result<(), CliError> {
+    let system = cannot_start_supervisor;
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         BufReader::new(stdout)
@@ -188,6 +216,8 @@ async fn start_supervisor(folder: &RunFolder) -> Result<(), CliError> {
 pub(crate) async fn run_detached(run_folder: &Path) -> Result<u8, CliError> {
     // It fails only if this process leads its own session already, which is what is wanted.
     let _ = rustix::process::setsid();
+    // Standard input is the claim of `up` on the folder: it is held as long as this process lives.
+    let stops = Stops::new()?;
     let folder = RunFolder::at(run_folder)?;
     let read = || -> Result<(Plan, BTreeMap<String, PathBuf>), CliError> {
         let missing = || CliError::NoPool(format!("{} holds no plan", folder.path().display()));
@@ -199,7 +229,7 @@ pub(crate) async fn run_detached(run_folder: &Path) -> Result<u8, CliError> {
         ))
     };
     let (plan, token_files) = read()?;
-    let outcome = supervise(&folder, &plan, token_files, |_| {
+    let outcome = supervise(&folder, &plan, token_files, stops, |_| {
         // Whoever started this and went away before it was up does not want it.
         say("{\"ready\":true}").map_err(|source| CliError::System {
             action: "tell `larder up` that the pool is up",

@@ -1,6 +1,5 @@
 //! The admin port: metrics and probes for everybody, the rest for the operator and administrators.
 
-mod listener;
 mod reject;
 
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
+use larder_http::Limits;
 use larder_store::TenantPolicy;
 use larder_telemetry::Registry;
 use larder_telemetry::metrics::CONTENT_TYPE;
@@ -27,13 +27,17 @@ use tokio::time::timeout;
 use crate::event::{AdminAsk, Event};
 use crate::identity::{Identity, IdentityError};
 use crate::node::Role;
-use listener::Limited;
 use reject::Rejection;
 
 /// The longest body, in bytes: a policy has a few numbers.
 const MAX_BODY_BYTES: usize = 16 * 1024;
-/// The most connections of the admin port: two scrapers, kubelet, the operator and some people.
-const MAX_CONNECTIONS: usize = 256;
+/// Connections: two scrapers, kubelet, the operator and some people. Five seconds for a head are
+/// plenty for all of them; five minutes of life make those rare who send a body byte by byte.
+const LIMITS: Limits = Limits {
+    connections_max: 256,
+    head_ms: 5_000,
+    life_ms: 300_000,
+};
 /// How long the leader may take for an answer; its own deadline for a change is shorter.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a page of metrics waits for fresh gauges.
@@ -73,11 +77,8 @@ pub(crate) async fn serve(
     listener: TcpListener,
     admin: Admin,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let limited = Limited::new(listener, MAX_CONNECTIONS);
-    axum::serve(limited, router(admin))
-        .with_graceful_shutdown(stop)
-        .await
+) {
+    larder_http::serve(listener, router(admin), LIMITS, stop).await;
 }
 
 fn router(admin: Admin) -> Router {

@@ -70,6 +70,9 @@ pub(crate) struct Parked {
     pub(crate) item: usize,
     pub(crate) request: Request,
     ticket: Option<Ticket>,
+    /// Until when it may wait for space; set when it first does, so that waking it in vain
+    /// gives it no more time.
+    space_until: Option<PoolTime>,
 }
 
 impl Parked {
@@ -79,6 +82,7 @@ impl Parked {
             item,
             request,
             ticket: None,
+            space_until: None,
         }
     }
 }
@@ -128,6 +132,8 @@ pub(crate) struct CallTable {
     calls: HashMap<CallId, Call>,
     deadlines: BTreeSet<(PoolTime, CallId)>,
     parked: BTreeMap<(WaitOn, Ticket), Parked>,
+    /// What of it waits for space, by when it may no longer.
+    for_space: BTreeMap<(PoolTime, Ticket), WaitOn>,
     woken: VecDeque<Parked>,
     /// Calls with every outcome, by the index that they wait for.
     complete: BTreeSet<(u64, CallId)>,
@@ -156,7 +162,18 @@ impl CallTable {
     }
 
     /// Parks an item until `on` is woken.
-    pub(crate) fn park(&mut self, mut parked: Parked, on: WaitOn) {
+    pub(crate) fn park(&mut self, parked: Parked, on: WaitOn) {
+        self.park_as(parked, on, false);
+    }
+
+    /// Parks an item until `on` is woken or the space that it waits for has not come by `until`,
+    /// or by its deadline.
+    pub(crate) fn park_for_space(&mut self, mut parked: Parked, on: WaitOn, until: PoolTime) {
+        parked.space_until = parked.space_until.or(Some(until));
+        self.park_as(parked, on, true);
+    }
+
+    fn park_as(&mut self, mut parked: Parked, on: WaitOn, for_space: bool) {
         let Some(call) = self.calls.get_mut(&parked.call) else {
             return;
         };
@@ -166,6 +183,10 @@ impl CallTable {
         });
         parked.ticket = Some(ticket);
         call.tickets.insert(ticket, on.clone());
+        parked.space_until = parked.space_until.map(|until| until.min(call.deadline));
+        if let Some(until) = parked.space_until.filter(|_| for_space) {
+            self.for_space.insert((until, ticket), on.clone());
+        }
         self.parked.insert((on, ticket), parked);
     }
 
@@ -174,14 +195,36 @@ impl CallTable {
         let range = (on.clone(), Ticket::MIN)..=(on.clone(), Ticket::MAX);
         let tickets: Vec<Ticket> = self.parked.range(range).map(|((_, t), _)| *t).collect();
         for ticket in tickets {
-            let Some(parked) = self.parked.remove(&(on.clone(), ticket)) else {
-                continue;
-            };
-            if let Some(call) = self.calls.get_mut(&parked.call) {
-                call.tickets.remove(&ticket);
+            if let Some(parked) = self.unpark(on.clone(), ticket) {
+                self.woken.push_back(parked);
             }
-            self.woken.push_back(parked);
         }
+    }
+
+    /// Takes the next item that may wait for space no longer.
+    pub(crate) fn next_without_space(&mut self, now: PoolTime) -> Option<Parked> {
+        loop {
+            let ((until, ticket), on) = self.for_space.first_key_value()?;
+            if *until > now {
+                return None;
+            }
+            let (ticket, on) = (*ticket, on.clone());
+            self.for_space.pop_first();
+            if let Some(parked) = self.unpark(on, ticket) {
+                return Some(parked);
+            }
+        }
+    }
+
+    fn unpark(&mut self, on: WaitOn, ticket: Ticket) -> Option<Parked> {
+        let parked = self.parked.remove(&(on, ticket))?;
+        if let Some(call) = self.calls.get_mut(&parked.call) {
+            call.tickets.remove(&ticket);
+        }
+        if let Some(until) = parked.space_until {
+            self.for_space.remove(&(until, ticket));
+        }
+        Some(parked)
     }
 
     /// The next item to decide again, oldest wake first.
@@ -223,9 +266,14 @@ impl CallTable {
         self.remove(id).map(|call| (id, call))
     }
 
-    /// When the next call runs out of time.
+    /// When the next call, or the next item that waits for space, runs out of time.
     pub(crate) fn next_deadline(&self) -> Option<PoolTime> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
+        let space = self
+            .for_space
+            .first_key_value()
+            .map(|((until, _), _)| *until);
+        deadline.into_iter().chain(space).min()
     }
 
     /// Takes a call out with everything of it that waits.
@@ -234,7 +282,7 @@ impl CallTable {
         self.deadlines.remove(&(call.deadline, id));
         self.complete.remove(&(call.saw_index, id));
         for (ticket, on) in &call.tickets {
-            self.parked.remove(&(on.clone(), *ticket));
+            drop(self.unpark(on.clone(), *ticket));
         }
         Some(call)
     }

@@ -79,6 +79,10 @@ pub struct Config {
     /// After this long a put without an end may be discarded, in ms.
     #[serde(default = "defaults::put_discard_ms")]
     pub put_discard_ms: u64,
+    /// After this long a put that waits for removed space which readers still hold is refused
+    /// with `no_space`, in ms; at most its deadline.
+    #[serde(default = "defaults::space_wait_ms")]
+    pub space_wait_ms: u64,
     /// How long a session token lasts, in ms.
     #[serde(default = "defaults::session_token_ms")]
     pub session_token_ms: u64,
@@ -105,6 +109,9 @@ mod defaults {
     }
     pub(super) const fn put_discard_ms() -> u64 {
         30_000
+    }
+    pub(super) const fn space_wait_ms() -> u64 {
+        1_000
     }
     pub(super) const fn session_token_ms() -> u64 {
         3_600_000
@@ -209,6 +216,7 @@ impl Config {
         let positive = [
             ("agent_suspect_ms", self.agent_suspect_ms),
             ("put_discard_ms", self.put_discard_ms),
+            ("space_wait_ms", self.space_wait_ms),
             ("session_token_ms", self.session_token_ms),
             ("max_connections", self.max_connections as u64),
         ];
@@ -278,7 +286,10 @@ mod tests {
             (config.agent_suspect_ms, config.agent_ttl_ms),
             (3_000, 10_000)
         );
-        assert_eq!(config.put_discard_ms, 30_000);
+        assert_eq!(
+            (config.put_discard_ms, config.space_wait_ms),
+            (30_000, 1_000)
+        );
         assert_eq!(config.max_connections, 4_096);
     }
 

@@ -95,13 +95,13 @@ struct Session {
     outbox: mpsc::Receiver<Outgoing>,
 }
 
-/// Serves one connection to its end.
+/// Serves one connection to its end; the label of the refusal if it was refused.
 pub(crate) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
     connection: ConnectionId,
     shared: &Shared,
-) {
+) -> Option<&'static str> {
     let mut lane = Lane::new(stream);
     let hello = timeout(
         Duration::from_millis(HELLO_TIMEOUT_MS),
@@ -127,22 +127,30 @@ pub(crate) async fn serve(
         drop(shared.events.send(Event::Closed(connection)).await);
     }
     match end {
-        End::Closed => tracing::debug!(%peer, "connection closed"),
-        End::Lost(error) => tracing::debug!(%peer, %error, "connection lost"),
+        End::Closed => {
+            tracing::debug!(%peer, "connection closed");
+            None
+        }
+        End::Lost(error) => {
+            tracing::debug!(%peer, %error, "connection lost");
+            None
+        }
         End::Told(refused) => {
-            tracing::info!(%peer, %refused, "hello refused");
+            tracing::debug!(%peer, %refused, "hello refused");
             let label = refused.reason.label();
             shared
                 .registry
                 .inc(Metric::WireRefusedTotal, &[LISTENER, label], 1);
             lane.linger().await;
+            Some(label)
         }
         End::Refused(refused, label) => {
-            tracing::info!(%peer, %refused, label, "connection refused");
+            tracing::debug!(%peer, %refused, label, "connection refused");
             shared
                 .registry
                 .inc(Metric::WireRefusedTotal, &[LISTENER, label], 1);
             lane.say_goodbye(session, &refused).await;
+            Some(label)
         }
     }
 }

@@ -244,6 +244,8 @@ impl<L: Log> Leading<L> {
     fn turn(&mut self, events: &mut VecDeque<Event>) {
         self.core.now = self.clock.now();
         self.touched = 0;
+        // First: at its deadline such an item says what it waited for, not that time is over.
+        self.refuse_space();
         while let Some((id, call)) = self.calls.next_late(self.core.now) {
             self.answer(id, call);
         }

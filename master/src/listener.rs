@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use larder_telemetry::{Metric, Registry};
 use larder_wire::{Refused, RefusedReason};
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::connection::{Shared, serve, turn_away};
@@ -27,6 +27,9 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_COUNT: u32 = 3;
 
+/// The least time between two lines about refused connections: strangers cannot fill the log.
+const SAY_REFUSED_EVERY: Duration = Duration::from_secs(60);
+
 /// The listener of the wire port.
 pub(crate) struct Listener {
     listener: TcpListener,
@@ -34,8 +37,9 @@ pub(crate) struct Listener {
     max_connections: usize,
     last: u64,
     /// One task per connection; those turned away stand in their own set.
-    served: JoinSet<()>,
+    served: JoinSet<Option<&'static str>>,
     turned_away: JoinSet<()>,
+    refused: RefusedCount,
 }
 
 impl Listener {
@@ -48,6 +52,7 @@ impl Listener {
             last: 0,
             served,
             turned_away,
+            refused: RefusedCount::default(),
         }
     }
 
@@ -63,8 +68,10 @@ impl Listener {
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },
-                Some(ended) = self.served.join_next() => said_if_panicked(ended),
-                Some(ended) = self.turned_away.join_next() => said_if_panicked(ended),
+                Some(ended) = self.served.join_next() => self.hear_end(ended),
+                Some(ended) = self.turned_away.join_next() => {
+                    said_if_panicked(&ended);
+                }
             }
         }
     }
@@ -109,6 +116,19 @@ impl Listener {
             .spawn(async move { serve(stream, peer, connection, &shared).await });
     }
 
+    fn hear_end(&mut self, ended: Result<Option<&'static str>, JoinError>) {
+        said_if_panicked(&ended);
+        if let Ok(Some(label)) = ended
+            && let Some(count) = self.refused.add(Instant::now())
+        {
+            tracing::warn!(
+                count,
+                last = label,
+                "connections were refused; the log says each at level debug"
+            );
+        }
+    }
+
     fn count(&self) {
         let registry: &Registry = &self.shared.registry;
         registry.set(
@@ -119,8 +139,28 @@ impl Listener {
     }
 }
 
+/// Refused connections that no line has told of. Pure.
+#[derive(Debug, Default)]
+struct RefusedCount {
+    untold: u64,
+    told: Option<Instant>,
+}
+
+impl RefusedCount {
+    /// Counts one more; how many to tell of, if it is time to.
+    fn add(&mut self, now: Instant) -> Option<u64> {
+        self.untold += 1;
+        let is_soon = |told| now.saturating_duration_since(told) < SAY_REFUSED_EVERY;
+        if self.told.is_some_and(is_soon) {
+            return None;
+        }
+        self.told = Some(now);
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
 /// A panic of one connection is a fault of ours, and stays with that connection.
-fn said_if_panicked(ended: Result<(), tokio::task::JoinError>) {
+fn said_if_panicked<T>(ended: &Result<T, JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
@@ -135,4 +175,21 @@ fn tune(stream: &TcpStream) -> std::io::Result<()> {
     sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
     sockopt::set_socket_keepalive(stream, true)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_once_a_minute_and_all_of_them() {
+        let mut refused = RefusedCount::default();
+        let start = Instant::now();
+        assert_eq!(refused.add(start), Some(1));
+        assert_eq!(refused.add(start), None);
+        let before = start + SAY_REFUSED_EVERY - Duration::from_millis(1);
+        assert_eq!(refused.add(before), None);
+        assert_eq!(refused.add(start + SAY_REFUSED_EVERY), Some(3));
+        assert_eq!(refused.add(start + SAY_REFUSED_EVERY), None);
+    }
 }

@@ -314,6 +314,7 @@ impl Parts {
             session_token_ms: config.session_token_ms,
             settings: Settings {
                 put_discard_ms: config.put_discard_ms,
+                space_wait_ms: config.space_wait_ms,
                 agent_suspect_ms: config.agent_suspect_ms,
                 agent_ttl_ms: config.agent_ttl_ms,
                 ..Settings::default()

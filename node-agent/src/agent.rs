@@ -21,17 +21,18 @@ use larder_types::{Epoch, Incarnation};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::{mpsc, watch};
 
-use crate::advertise::{AdvertiseError, advertised};
-use crate::config::{Config, ConfigError};
-use crate::inventory::limits::{self, LimitError, Needs, Verdict};
+use crate::advertise::advertised;
+use crate::config::Config;
+use crate::error::AgentError;
+use crate::inventory::limits::{self, Needs, Verdict};
 use crate::inventory::{Inventory, SystemRoot};
 use crate::listeners::{Listeners, listen};
 use crate::maker::{self, SlabMaker};
 use crate::master_link::{Caller, read_token};
 use crate::ready_file::ReadyFile;
 use crate::segment_plan::{PlannedSegment, plan};
-use crate::socket::{self, ServedSocket, SocketError};
-use crate::state_dir::{StateDir, StateError};
+use crate::socket::{self, ServedSocket};
+use crate::state_dir::StateDir;
 use crate::step::{AgentState, Settings, Status};
 use crate::{control, data, http, identity_file, metrics};
 
@@ -41,48 +42,6 @@ const DATA_MESSAGES_MAX: usize = 1_024;
 const OUTCOMES_MAX: usize = 16;
 /// Made slabs on their way to the control thread.
 const MADE_MAX: usize = 16;
-
-/// Why an agent does not run.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// See the cause.
-    #[error("the configuration cannot be used")]
-    Config(#[from] ConfigError),
-    /// See the cause.
-    #[error("this machine cannot run the configured agent")]
-    Limit(#[from] LimitError),
-    /// See the cause.
-    #[error("the agent's state is not available")]
-    State(#[from] StateError),
-    /// See the cause.
-    #[error("the agent's address cannot be told to others")]
-    Advertise(#[from] AdvertiseError),
-    /// See the cause.
-    #[error("the agent's socket is not available")]
-    Socket(#[from] SocketError),
-    /// The token cannot be read.
-    #[error("token_file: {0}")]
-    Token(String),
-    /// A port is taken, or the address is not of this machine.
-    #[error("{key}: {}", cannot_listen(.addr, .source))]
-    Bind {
-        /// The key of the configuration.
-        key: &'static str,
-        /// The address.
-        addr: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A thread, a runtime or randomness is not to be had.
-    #[error("the agent cannot start")]
-    Start(#[source] io::Error),
-    /// A part of the agent ended by itself: a fault of ours.
-    #[error("the {0} thread ended unexpectedly; the log says more")]
-    Ended(&'static str),
-    /// Logging cannot be set up.
-    #[error("log: the settings cannot be used")]
-    Log(#[from] larder_telemetry::trace::TraceError),
-}
 
 /// An agent that runs in threads of this process.
 #[derive(Debug)]
@@ -264,14 +223,6 @@ fn launch(
         data,
         http,
     })
-}
-
-/// What a failed bind means: with port 0 no port can be the wrong one.
-fn cannot_listen(addr: &str, source: &io::Error) -> String {
-    if addr.ends_with(":0") && source.kind() == io::ErrorKind::AddrInUse {
-        return format!("no free port on {addr}; close some of the connections of this machine");
-    }
-    format!("cannot listen on {addr}; stop what uses it, or set another address or port 0")
 }
 
 /// Reads what the machine has and whether the configuration fits; raises what may be raised.

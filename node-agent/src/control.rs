@@ -13,9 +13,9 @@ use larder_wire::agent::Event as Outcome;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::agent::AgentError;
 use crate::data::{DataMessage, now};
 use crate::epoch_file;
+use crate::error::AgentError;
 use crate::maker::{Made, MakeOrder};
 use crate::master_link::{self, Caller, LinkEvent};
 use crate::metrics::count_note;
@@ -79,6 +79,8 @@ struct Control {
     memory: BTreeMap<MakeId, Arc<SlabMemory>>,
     orders: VecDeque<DataMessage>,
     saving: Option<JoinHandle<Result<Epoch, StateError>>>,
+    /// The ready file on its way to the disk.
+    telling: Option<JoinHandle<Result<(), AgentError>>>,
     /// What performing an action led to at once.
     follow_up: VecDeque<Event>,
     stopping: bool,
@@ -96,6 +98,7 @@ impl Control {
             memory: BTreeMap::new(),
             orders: VecDeque::new(),
             saving: None,
+            telling: None,
             follow_up: VecDeque::new(),
             stopping: false,
             exit: false,
@@ -143,6 +146,7 @@ impl Control {
                 Heard::Time
             }
             saved = finished(&mut self.saving) => Heard::Saved(saved),
+            told = finished(&mut self.telling) => Heard::Told(told),
             made = start.made.recv() => Heard::Made(made),
             // Never `None`: this side holds a sender.
             Some((link, event)) = self.link_events.recv(), if listening => {
@@ -159,7 +163,15 @@ impl Control {
             }
             Heard::Sent(sent) => return sent.map(|()| None),
             Heard::Time => Event::Tick,
+            // Whoever waits for the ready file learns why it does not come. Later, or where nobody
+            // waits, the agent tries again: what it holds is worth more than its end.
+            Heard::Saved(Ok(Err(error))) if self.start.ready.is_some() => return Err(error.into()),
             Heard::Saved(saved) => saved_event(saved),
+            Heard::Told(told) => {
+                return told
+                    .map_err(|_| AgentError::Ended("ready file"))?
+                    .map(|()| None);
+            }
             Heard::Made(made) => {
                 let Made { make, result } = made.ok_or(AgentError::Ended("memory"))?;
                 let keep = |memory| drop(self.memory.insert(make, Arc::new(memory)));
@@ -287,7 +299,7 @@ impl Control {
             Note::Mounted { agent, epoch } => {
                 tracing::info!(%agent, %epoch, "mounted");
                 if let Some(ready) = self.start.ready.take() {
-                    drop(spawn_blocking(move || ready.write()));
+                    self.telling = Some(spawn_blocking(move || ready.write()));
                 }
             }
             Note::Emptied(why) => tracing::warn!("the cache of this node starts empty: {why}"),
@@ -311,6 +323,7 @@ enum Heard {
     Sent(Result<(), AgentError>),
     Time,
     Saved(Saved),
+    Told(Result<Result<(), AgentError>, tokio::task::JoinError>),
     Made(Option<Made>),
     Link(LinkId, LinkEvent),
 }
@@ -338,12 +351,13 @@ async fn send_order(
     Ok(())
 }
 
-async fn finished(saving: &mut Option<JoinHandle<Result<Epoch, StateError>>>) -> Saved {
-    match saving {
+/// Waits for blocking work, if there is any.
+async fn finished<T>(work: &mut Option<JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {
+    match work {
         Some(running) => {
-            let saved = running.await;
-            *saving = None;
-            saved
+            let done = running.await;
+            *work = None;
+            done
         }
         None => std::future::pending().await,
     }

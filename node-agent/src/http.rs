@@ -1,10 +1,7 @@
 //! The metrics port: `/metrics`, `/healthz` and `/readyz`, for everybody, and nothing else.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::net::TcpListener;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,24 +10,24 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use axum::serve::Listener;
+use larder_http::Limits;
 use larder_telemetry::Registry;
 use larder_telemetry::metrics::CONTENT_TYPE;
 use larder_transfer::LocalMs;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 use crate::data::DataMessage;
 use crate::metrics::show_status;
 use crate::step::Status;
 
-/// The most connections at once: a kubelet, two Prometheus servers, and people.
-const CONNECTIONS_MAX: usize = 64;
-/// How long one connection lives, in ms. Nobody needs a credential here, so nobody may hold a
-/// place for ever; a scraper that keeps its connection opens another.
-const CONNECTION_MS: u64 = 30_000;
+/// Connections: a kubelet, two Prometheus servers, and people. Nobody needs a credential here, so
+/// nobody may hold a place for long; a scraper that keeps its connection opens another.
+const LIMITS: Limits = Limits {
+    connections_max: 64,
+    head_ms: 5_000,
+    life_ms: 30_000,
+};
 /// How long a page waits for the data thread, in ms.
 const SHOW_MS: u64 = 500;
 
@@ -69,21 +66,18 @@ async fn serve(
     page: Page,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let listener = Mortal {
-        listener: tokio::net::TcpListener::from_std(listener)?,
-        places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-    };
+    let listener = tokio::net::TcpListener::from_std(listener)?;
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(page);
-    let served = axum::serve(listener, router);
     // Not graceful: nothing here is worth waiting for.
     tokio::select! {
-        served = served.into_future() => served,
-        _ = stop.wait_for(|stop| *stop) => Ok(()),
+        () = larder_http::serve(listener, router, LIMITS, std::future::pending()) => {}
+        _ = stop.wait_for(|stop| *stop) => {}
     }
+    Ok(())
 }
 
 async fn metrics(State(page): State<Page>) -> impl IntoResponse {
@@ -129,85 +123,6 @@ fn not_ready(status: &Status, now: LocalMs) -> Option<&'static str> {
         (false, _) => Some("not mounted at a master\n"),
         (true, false) => Some("the master does not answer heartbeats\n"),
         (true, true) => None,
-    }
-}
-
-/// Accepts a bounded number of connections that end by themselves.
-struct Mortal {
-    listener: tokio::net::TcpListener,
-    places: Arc<Semaphore>,
-}
-
-impl Listener for Mortal {
-    type Io = MortalStream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        // The semaphore is never closed; without a place the connection is over at once.
-        let place = Arc::clone(&self.places).acquire_owned().await.ok();
-        // Tries again after errors such as too many open files.
-        let (stream, addr) = Listener::accept(&mut self.listener).await;
-        let life_ms = if place.is_some() { CONNECTION_MS } else { 0 };
-        let life = Box::pin(sleep(Duration::from_millis(life_ms)));
-        (
-            MortalStream {
-                stream,
-                life,
-                _place: place,
-            },
-            addr,
-        )
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection whose time is bounded.
-struct MortalStream {
-    stream: TcpStream,
-    life: Pin<Box<Sleep>>,
-    _place: Option<OwnedSemaphorePermit>,
-}
-
-impl MortalStream {
-    fn over(&mut self, context: &mut Context<'_>) -> bool {
-        self.life.as_mut().poll(context).is_ready()
-    }
-}
-
-impl AsyncRead for MortalStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.over(context) {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for MortalStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if self.over(context) {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

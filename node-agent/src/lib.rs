@@ -10,6 +10,7 @@ pub mod config;
 mod control;
 mod data;
 pub mod epoch_file;
+mod error;
 mod http;
 pub mod identity_file;
 pub mod inventory;
@@ -25,8 +26,9 @@ pub mod step;
 
 use std::sync::Arc;
 
-pub use agent::{AgentError, RunningAgent, start};
+pub use agent::{RunningAgent, start};
 pub use config::Config;
+pub use error::AgentError;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs an agent until SIGTERM or SIGINT; then it unmounts and stops. Sets up logging.

@@ -2,8 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 
-use crate::agent::AgentError;
 use crate::config::Config;
+use crate::error::AgentError;
 
 /// What an agent listens on.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::atomic_file;
+use crate::error::AgentError;
 
 /// What the file says.
 #[derive(Clone, Debug, Serialize)]
@@ -37,13 +38,17 @@ impl ReadyFile {
         }
     }
 
-    /// Writes the file. Failure is said in the log: the agent itself is well.
-    pub(crate) fn write(&self) {
-        let written = serde_json::to_vec(self)
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// [`AgentError::ReadyFile`]: whoever waits for the file would wait in vain.
+    pub(crate) fn write(&self) -> Result<(), AgentError> {
+        serde_json::to_vec(self)
             .map_err(std::io::Error::from)
-            .and_then(|bytes| atomic_file::replace(&self.path, &bytes, 0o644));
-        if let Err(error) = written {
-            tracing::error!(%error, "the ready file {} cannot be written", self.path.display());
-        }
+            .and_then(|bytes| atomic_file::replace(&self.path, &bytes, 0o644))
+            .map_err(|source| AgentError::ReadyFile {
+                path: self.path.clone(),
+                source,
+            })
     }
 }

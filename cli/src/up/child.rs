@@ -135,12 +135,12 @@ impl Program {
                 return Ok(Life::Failed { why: ended(status), was_ready: false });
             }
             () = told(stop) => {
-                end(&mut child).await;
+                end(&mut child, STOP_LIMIT).await;
                 return Ok(Life::Stopped);
             }
         };
         let Some(ready) = ready else {
-            end(&mut child).await;
+            end(&mut child, STOP_LIMIT).await;
             let why = format!("it was not ready after {} s", READY_LIMIT.as_secs());
             return Ok(Life::Failed {
                 why,
@@ -157,7 +157,7 @@ impl Program {
         tokio::select! {
             status = child.wait() => Ok(Life::Failed { why: ended(status), was_ready: true }),
             () = told(stop) => {
-                end(&mut child).await;
+                end(&mut child, STOP_LIMIT).await;
                 Ok(Life::Stopped)
             }
         }
@@ -259,7 +259,7 @@ fn ended(status: std::io::Result<ExitStatus>) -> String {
 }
 
 /// Stops a process: politely, then surely.
-async fn end(child: &mut Child) {
+pub(super) async fn end(child: &mut Child, limit: Duration) {
     // Not waited for yet, so the number is still its own.
     if let Some(pid) = child
         .id()
@@ -267,7 +267,7 @@ async fn end(child: &mut Child) {
     {
         let _ = kill_process(pid, Signal::TERM);
     }
-    if timeout(STOP_LIMIT, child.wait()).await.is_err() {
+    if timeout(limit, child.wait()).await.is_err() {
         // It fails only if the process has ended by now.
         let _ = child.kill().await;
     }

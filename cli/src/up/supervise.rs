@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::child::{Event, Kind, Program, Ready};
 use super::plan::{Plan, ready_file};
+use super::stops::Stops;
 use crate::document::{AgentDocument, MasterDocument, MasterRole, PoolDocument};
 use crate::error::CliError;
 use crate::folder::{ChildRecord, RunFolder, Supervisor};
@@ -23,37 +23,6 @@ const EVENTS: usize = 64;
 const TRIM_EVERY: Duration = Duration::from_secs(30);
 /// How often the run folder is looked at: without it nobody could reach or stop the pool.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Signals that ask to stop.
-struct Stops {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Stops {
-    fn new() -> Result<Self, CliError> {
-        let listen = |kind| {
-            signal(kind).map_err(|source| CliError::System {
-                action: "listen for signals",
-                source,
-            })
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
-        }
-    }
-}
 
 /// The pool while it runs. The only owner of `supervisor.json` and `pool.json`.
 struct Running<'a> {
@@ -75,6 +44,7 @@ pub(super) async fn supervise(
     folder: &RunFolder,
     plan: &Plan,
     tokens: BTreeMap<String, PathBuf>,
+    stops: Stops,
     announce: impl FnOnce(&PoolDocument) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let (events, received) = mpsc::channel(EVENTS);
@@ -82,7 +52,7 @@ pub(super) async fn supervise(
         Ok(running) => running,
         Err(error) => return Err(cleaned(folder, error)),
     };
-    let outcome = running.run(received, announce).await;
+    let outcome = running.run(received, stops, announce).await;
     running.stop().await;
     if !folder.is_run_by(&running.supervisor.process) {
         // It is gone, or belongs to a pool that was started there since.
@@ -145,15 +115,17 @@ impl<'a> Running<'a> {
     async fn run(
         &mut self,
         mut received: mpsc::Receiver<Event>,
+        mut stops: Stops,
         announce: impl FnOnce(&PoolDocument) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
-        let mut stops = Stops::new()?;
         tokio::select! {
-            started = self.start(&mut received) => started?,
+            // One that came before anything was started starts nothing.
+            biased;
             () = stops.next() => {
                 note("stopping before the pool was up");
                 return Ok(());
             }
+            started = self.start(&mut received) => started?,
         }
         self.folder.write_json("pool.json", &self.document)?;
         announce(&self.document)?;
@@ -230,7 +202,11 @@ impl<'a> Running<'a> {
             };
             if let Event::Failed { name, why } = &event {
                 let said = self.folder.log_faults(name).unwrap_or_else(|| {
-                    format!("{why}; its log ends with:{}", self.folder.log_tail(name))
+                    match self.folder.log_tail(name).as_str() {
+                        // A full disk takes no log.
+                        "" => format!("{why}, and nothing is in its log"),
+                        tail => format!("{why}; its log ends with:{tail}"),
+                    }
                 });
                 return Err(CliError::Program(format!("{name} did not start: {said}")));
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::pool::{FILE, Pool, runs};
+use crate::pool::{FILE, Pool, Said, runs};
 
 /// Far more than anything here takes; only a fault reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -182,4 +182,72 @@ fn a_pool_in_the_foreground_stops_with_its_signal() {
     kill(pids[0], Signal::INT);
     assert!(child.wait().expect("it ends").success());
     nothing_left(&pool, &pids);
+}
+
+#[test]
+fn of_many_at_once_one_is_up_and_the_others_are_told() {
+    let pool = Pool::new(FILE);
+    let file = pool.file();
+    let start = || {
+        pool.command(&["up", "--detach", "-f", &file, "--output", "json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs")
+    };
+    let all: Vec<_> = (0..5).map(|_| start()).collect();
+    let said = all
+        .into_iter()
+        .map(|one| Said::from(one.wait_with_output().expect("it ends")));
+    let (up, others): (Vec<_>, Vec<_>) = said.partition(|said| said.code == 0);
+    assert_eq!(up.len(), 1, "{up:?} {others:?}");
+    for other in &others {
+        let message = other.failed(4, "taken");
+        let is_up = message.contains("is up already");
+        assert_eq!(message.contains("larder down"), is_up, "{message}");
+    }
+    assert_eq!(up[0].json(), pool.document());
+}
+
+#[test]
+fn a_pool_that_is_stopped_while_it_starts_leaves_nothing() {
+    for (signal, detach) in [
+        (Signal::TERM, false),
+        (Signal::HUP, false),
+        (Signal::TERM, true),
+    ] {
+        let pool = Pool::new(FILE);
+        let file = pool.file();
+        let mut args = vec!["up", "-f", &file];
+        args.extend(detach.then_some("--detach"));
+        let mut child = pool
+            .command(&args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program runs");
+        let until = Instant::now() + PATIENCE;
+        // From its first moment on there are handlers.
+        while !pool.dir().exists() {
+            assert!(Instant::now() < until, "it makes its folder");
+            std::hint::spin_loop();
+        }
+        kill(u64::from(child.id()), signal);
+        let status = child.wait().expect("it ends");
+        assert!(status.code().is_some(), "{status} with {signal:?}");
+        nothing_left(&pool, &[]);
+    }
+}
+
+#[test]
+fn down_removes_a_folder_that_an_early_end_left_empty() {
+    let pool = Pool::new(FILE);
+    std::fs::create_dir(pool.dir()).expect("room");
+    let down = pool.run(&["down", "--output", "json"]);
+    assert_eq!(down.code, 0, "{down:?}");
+    assert!(!pool.dir().exists());
+    std::fs::create_dir(pool.dir()).expect("room");
+    std::fs::write(pool.dir().join("thesis.tex"), "precious").expect("room");
+    assert_eq!(pool.run(&["down"]).code, 0);
+    assert!(pool.dir().join("thesis.tex").exists());
 }

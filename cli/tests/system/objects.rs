@@ -203,6 +203,16 @@ fn what_cannot_be_used_is_an_argument_at_fault() {
         let said = pool.call("team-b", &["get", "k", target]);
         assert_eq!(said.code, 2, "{target}: {said:?}");
     }
+    // Its reader goes away before it has read anything.
+    let mut get = pool
+        .command(&["--tenant", "team-b", "get", "k", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    drop(get.stdout.take());
+    let said = get.wait_with_output().expect("it ends");
+    assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
     let said = pool.call("team-b", &["put", "--replicas", "0", "l", &file]);
     assert!(said.failed(2, "usage").contains("1..=3"));
 }

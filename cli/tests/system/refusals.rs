@@ -1,9 +1,12 @@
 //! What `larder up` refuses, and how it says so. Nothing is started or left.
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use crate::pool::{FILE, Pool, bare, say};
+use crate::pool::{FILE, Pool, Said, bare, say};
 
 #[track_caller]
 fn refused(file: &str, more: &[&str], code: i32, reason: &str) -> String {
@@ -159,4 +162,62 @@ fn help_version_and_completions_need_no_pool() {
     assert!(child.wait().expect("it ends").success());
     let script = pool.run(&["completions", "bash"]);
     assert!(script.code == 0 && String::from_utf8_lossy(&script.stdout).contains("larder"));
+}
+
+#[test]
+fn a_folder_whose_name_is_no_text_is_not_made() {
+    let pool = Pool::new(FILE);
+    let base = pool.beside("");
+    let odd = std::path::Path::new(&base).join(OsStr::from_bytes(b"odd\xff"));
+    let file = pool.file();
+    let up = ["up", "--detach", "-f", &file, "--output", "json"];
+    let mut by_flag = bare();
+    by_flag.arg("--dir").arg(&odd).args(up);
+    let mut by_variable = bare();
+    by_variable.env("XDG_RUNTIME_DIR", &odd).args(up);
+    for mut command in [by_flag, by_variable] {
+        let said = Said::from(command.output().expect("the program runs"));
+        let message = said.failed(2, "usage");
+        assert!(message.contains("--dir"), "{message}");
+        assert!(!odd.exists());
+    }
+}
+
+#[test]
+fn a_value_that_no_slab_holds_is_not_read() {
+    let pool = Pool::new(FILE);
+    let (large, token) = (pool.beside("large"), pool.beside("token"));
+    let file = std::fs::File::create(&large).expect("room");
+    // It has a length, but nothing in it.
+    file.set_len((1 << 30) + 1).expect("no room is needed");
+    std::fs::write(&token, "secret").expect("room");
+    let direct = ["--master", "127.0.0.1:1", "--token-file", &token];
+    let put = ["--output", "json", "put", "k", &large];
+    let message = say(&[&direct[..], &put].concat()).failed(2, "usage");
+    assert!(
+        message.contains("too large") && message.contains("1.0 GiB"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_token_file_without_end_is_not_read_to_it() {
+    let direct = ["--master", "127.0.0.1:1", "--token-file", "/dev/zero"];
+    let message = say(&[&direct[..], &["--output", "json", "ls"]].concat()).failed(2, "usage");
+    assert!(message.contains("too long for a token"), "{message}");
+}
+
+#[test]
+fn a_token_that_others_can_read_is_warned_about() {
+    let pool = Pool::new(FILE);
+    let token = pool.beside("token");
+    std::fs::write(&token, "secret").expect("room");
+    for (mode, warned) in [(0o600, false), (0o640, true), (0o604, true)] {
+        std::fs::set_permissions(&token, std::fs::Permissions::from_mode(mode)).expect("ours");
+        let direct = ["--master", "127.0.0.1:1", "--token-file", &token];
+        let said = say(&[&direct[..], &["--output", "json", "ls"]].concat());
+        said.failed(1, "unreachable");
+        assert_eq!(said.stderr.contains("chmod 600"), warned, "{said:?}");
+        assert_eq!(said.stderr.lines().count(), usize::from(warned), "{said:?}");
+    }
 }

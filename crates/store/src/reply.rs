@@ -24,6 +24,10 @@ pub enum Decision {
         ops: Vec<Op>,
         /// What to wait for: something that certainly comes, or whose loss is woken too.
         on: WaitOn,
+        /// Whether it waits for space that others still hold, which can last as long as a reader
+        /// likes. The caller bounds that wait by [`crate::Settings::space_wait_ms`] and then
+        /// answers with [`crate::Leader::space_refusal`].
+        for_space: bool,
     },
     /// Nothing is proposed; answer the refusal at once.
     Refused(Refusal),

@@ -9,6 +9,8 @@ pub struct Settings {
     pub agent_suspect_ms: u64,
     /// After this much silence an agent's segments are lost. It was suspect before.
     pub agent_ttl_ms: u64,
+    /// After this long a put that waits for space which others still hold is refused.
+    pub space_wait_ms: u64,
     /// After this long an empty slab is taken back.
     pub slab_idle_ms: u64,
     /// After an agent failed to make a slab of a segment, it is asked for none of it for this long.
@@ -30,6 +32,7 @@ impl Default for Settings {
             put_discard_ms: 30_000,
             agent_suspect_ms: 3_000,
             agent_ttl_ms: 10_000,
+            space_wait_ms: 1_000,
             slab_idle_ms: 10_000,
             slab_retry_ms: 10_000,
             // About 500 bytes each: 64 MiB at most.

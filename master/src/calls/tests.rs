@@ -97,3 +97,30 @@ fn a_removed_call_is_not_decided_again_after_it_was_woken() {
     assert!(table.remove(id).is_some());
     assert!(table.next_woken().is_none());
 }
+
+#[test]
+fn an_item_waits_for_space_no_longer_than_it_may_in_all() {
+    let mut table = CallTable::default();
+    let id = table.insert(call(1, 100));
+    table.park_for_space(Parked::new(id, 0, request(1)), WaitOn::Space, PoolTime(10));
+    assert_eq!(table.next_deadline(), Some(PoolTime(10)));
+    assert!(table.next_without_space(PoolTime(9)).is_none());
+    // Woken in vain: the time goes on.
+    table.wake(&WaitOn::Space);
+    assert_eq!(table.next_deadline(), Some(PoolTime(100)));
+    let woken = table.next_woken().expect("woken");
+    table.park_for_space(woken, WaitOn::Space, PoolTime(17));
+    let parked = table.next_without_space(PoolTime(10)).expect("no longer");
+    assert_eq!((parked.call, parked.item, table.waiting()), (id, 0, 0));
+    // What waits for something that comes for certain has the time of its call.
+    table.park(parked, WaitOn::Slab(larder_types::SegmentId(1), 0));
+    assert!(table.next_without_space(PoolTime(99)).is_none());
+    assert!(table.next_late(PoolTime(100)).is_some());
+    // No wait is longer than the call.
+    let id = table.insert(call(1, 5));
+    table.park_for_space(Parked::new(id, 0, request(1)), WaitOn::Space, PoolTime(10));
+    assert!(table.next_without_space(PoolTime(5)).is_some());
+    // A call that ends leaves nothing.
+    table.park_for_space(Parked::new(id, 0, request(1)), WaitOn::Space, PoolTime(10));
+    assert!(table.remove(id).is_some() && table.next_deadline().is_none());
+}

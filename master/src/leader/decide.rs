@@ -13,6 +13,8 @@ use crate::log::Log;
 pub(super) enum Outcome {
     Known(ItemResult, u64),
     Wait(WaitOn),
+    /// It waits for space that others still hold: not for ever.
+    WaitForSpace(WaitOn),
 }
 
 impl<L: Log> Leading<L> {
@@ -50,9 +52,13 @@ impl<L: Log> Leading<L> {
                 core.entry.extend(ops);
                 Outcome::Known(Ok(reply), index)
             }
-            Decision::Wait { ops, on } => {
+            Decision::Wait { ops, on, for_space } => {
                 core.entry.extend(ops);
-                Outcome::Wait(on)
+                if for_space {
+                    Outcome::WaitForSpace(on)
+                } else {
+                    Outcome::Wait(on)
+                }
             }
             Decision::Refused(refusal) => {
                 let error = CallError {
@@ -97,11 +103,30 @@ impl<L: Log> Leading<L> {
                 self.calls
                     .settle(parked.call, parked.item, result, saw_index);
             }
-            Outcome::Wait(_) if self.calls.waiting() >= parked_max => {
+            Outcome::Wait(_) | Outcome::WaitForSpace(_) if self.calls.waiting() >= parked_max => {
                 let error = CallError::new(Reason::Overloaded);
                 self.calls.settle(parked.call, parked.item, Err(error), 0);
             }
             Outcome::Wait(on) => self.calls.park(parked, on),
+            Outcome::WaitForSpace(on) => {
+                let until = self
+                    .core
+                    .now
+                    .plus_ms(self.core.rules.settings.space_wait_ms);
+                self.calls.park_for_space(parked, on, until);
+            }
+        }
+    }
+
+    /// Refuses the items that have waited for space as long as they may.
+    pub(super) fn refuse_space(&mut self) {
+        while let Some(parked) = self.calls.next_without_space(self.core.now) {
+            let refusal = self.core.leader.space_refusal(&self.core.state);
+            let error = CallError {
+                reason: refusal.reason,
+                detail: refusal.detail,
+            };
+            self.calls.settle(parked.call, parked.item, Err(error), 0);
         }
     }
 }

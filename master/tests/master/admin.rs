@@ -190,3 +190,16 @@ async fn b59_series_go_with_what_they_tell_of() {
     let page = rig.http("GET", "/metrics", None, "").await.1;
     assert!(!page.contains("tenant=\"t"), "{page}");
 }
+
+#[tokio::test]
+async fn silent_connections_do_not_keep_a_probe_out() {
+    let rig = Rig::start().await;
+    let mut silent = Vec::new();
+    // More than there are places.
+    for _ in 0..300 {
+        let stream = tokio::net::TcpStream::connect(rig.admin_addr).await;
+        silent.push(stream.expect("connected"));
+    }
+    assert_eq!(rig.http("GET", "/healthz", None, "").await.0, 200);
+    drop(silent);
+}

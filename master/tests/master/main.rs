@@ -7,4 +7,5 @@ mod life;
 mod peer;
 mod refused;
 mod rig;
+mod space;
 mod writers;

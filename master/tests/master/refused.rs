@@ -65,7 +65,9 @@ async fn b52_bytes_that_are_no_hello_get_a_clear_close_and_a_counter() {
     unknown[4..6].copy_from_slice(&999_u16.to_le_bytes());
     let mut changed = wrong_body.clone();
     changed[HEADER_BYTES] ^= 1;
-    let cases: [(&str, &[u8]); 8] = [
+    let cases: [(&str, &[u8]); 9] = [
+        // Less than a header, and the peer waits.
+        ("magic", b"HELP"),
         (
             "magic",
             b"GET /metrics HTTP/1.1\r\nHost: pool\r\nAccept: */*\r\n\r\n",

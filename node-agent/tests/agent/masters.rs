@@ -394,3 +394,34 @@ async fn stops_although_the_master_does_not_answer() {
     soon("it stops", join(agent)).await.expect("stopped");
     assert!(!socket.exists() && !rig.ready_file().exists());
 }
+
+#[tokio::test]
+async fn an_agent_that_cannot_say_that_it_is_ready_ends_with_the_reason() {
+    let master = FakeMaster::new(EPOCH).await;
+    let mut rig = Rig::new(master.addr());
+    let missing = rig.ready_file().with_file_name("no-such-folder/ready.json");
+    rig.config.ready_file = Some(missing);
+    let agent = rig.start();
+    let (_link, _) = master.mount().await;
+    let error = join(agent).await.expect_err("nobody would hear of it");
+    assert!(error.to_string().contains("no-such-folder"), "{error}");
+}
+
+#[tokio::test]
+async fn an_agent_that_never_could_keep_its_epoch_ends_with_the_reason() {
+    let master = FakeMaster::new(EPOCH).await;
+    let rig = Rig::new(master.addr());
+    let agent = rig.start();
+    std::fs::remove_dir_all(&rig.config.state_dir).expect("its own");
+    let mounted = async {
+        let _link = master.mount().await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        ended = join(agent) => {
+            let error = ended.expect_err("nobody would hear of it");
+            assert!(error.to_string().contains("state"), "{error}");
+        }
+        () = mounted => {}
+    }
+}

@@ -6,7 +6,7 @@ use larder_node_agent::AgentError;
 use larder_telemetry::error_chain;
 
 use super::fake_master::{Call, FakeMaster, soon};
-use super::rig::{EPOCH, Rig, give, join, slab};
+use super::rig::{EPOCH, Rig, get, give, join, slab};
 
 fn nowhere() -> Rig {
     Rig::new("127.0.0.1:9".parse().expect("an address"))
@@ -191,4 +191,22 @@ async fn the_program_stops_on_sigterm() {
         .expect("waited");
     assert_eq!(status.code(), Some(0));
     assert!(!rig.config.socket_path.exists() && !rig.ready_file().exists());
+}
+
+#[tokio::test]
+async fn silent_connections_do_not_keep_a_probe_out() {
+    let rig = nowhere();
+    let agent = rig.start();
+    let mut silent = Vec::new();
+    // More than there are places.
+    for _ in 0..100 {
+        let stream = tokio::net::TcpStream::connect(agent.metrics_addr()).await;
+        silent.push(stream.expect("connected"));
+    }
+    let asked = get(agent.metrics_addr(), "/healthz");
+    let (status, _) = soon("a probe is answered", asked).await;
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    drop(silent);
+    agent.stop();
+    join(agent).await.expect("stopped");
 }

@@ -26,13 +26,14 @@ const fn row(
 const FREE: [&str; 2] = ["e2e", "xtask"];
 
 /// A name in the last column forbids every crate that starts with it.
-const TABLE: [Row; 11] = [
+const TABLE: [Row; 12] = [
     row(
         "types",
         &[],
         &["tokio", "rand", "kube", "ring", "prometheus"],
     ),
     row("telemetry", &[], &["kube"]),
+    row("http", &[], &["kube"]),
     row("crds", &[], &["tokio"]),
     row(
         "store",
@@ -54,10 +55,14 @@ const TABLE: [Row; 11] = [
         &["transfer", "wire", "types", "telemetry"],
         &["kube"],
     ),
-    row("master", &["store", "wire", "types", "telemetry"], &[]),
+    row(
+        "master",
+        &["store", "wire", "types", "telemetry", "http"],
+        &[],
+    ),
     row(
         "node-agent",
-        &["transfer", "wire", "types", "telemetry"],
+        &["transfer", "wire", "types", "telemetry", "http"],
         &[],
     ),
     row("operator", &["crds", "types", "telemetry"], &[]),

@@ -16,7 +16,7 @@ impl Leader {
             return match self.overlay.pending(tenant, key) {
                 Some(put) => refuse(
                     Reason::NotReady,
-                    format!("version {} is written", put.version),
+                    format!("version {} is not complete yet", put.version),
                 ),
                 None => refuse(Reason::NotFound, format!("key {key}")),
             };

@@ -113,6 +113,7 @@ impl Leader {
             Err(Stop::Wait(on)) => Decision::Wait {
                 ops: Vec::new(),
                 on,
+                for_space: false,
             },
         }
     }

@@ -149,10 +149,10 @@ impl Leader {
             .collect();
         if candidates.len() < asked {
             let slab_bytes = alive.iter().map(|agent| largest(agent)).max().unwrap_or(0);
-            let bytes = ask.need.bytes;
+            let Need { size_bytes, bytes } = ask.need;
             return refuse(
                 Reason::TooLarge,
-                format!("asked {bytes}, a slab has {slab_bytes}"),
+                format!("asked {size_bytes}, aligned {bytes}, a slab has {slab_bytes}"),
             );
         }
         Ok(candidates)
@@ -187,6 +187,7 @@ impl Leader {
             return Ok(Decision::Wait {
                 ops,
                 on: WaitOn::Slab(segment, index),
+                for_space: false,
             });
         }
         let Some(version) = self.next_version() else {

@@ -4,13 +4,22 @@ use std::collections::BTreeMap;
 
 use larder_types::{AgentId, Reason, SlabRef, TenantId, layout};
 
-use super::{Outcome, Stop, refuse};
+use super::{Outcome, refuse};
 use crate::leader::Leader;
 use crate::op::Op;
 use crate::place::{Candidate, Need};
-use crate::reply::{Decision, WaitOn};
+use crate::reply::{Decision, Refusal, WaitOn};
 use crate::segment::{Segment, SlabKey, SlabPhase};
 use crate::state::State;
+
+/// Waits for space that others still hold.
+const fn wait(ops: Vec<Op>, on: WaitOn) -> Decision {
+    Decision::Wait {
+        ops,
+        on,
+        for_space: true,
+    }
+}
 
 impl Leader {
     /// The op that gives a free slab to a tenant under a fresh registration.
@@ -48,17 +57,14 @@ impl Leader {
         let without = || ranked.iter().filter(|candidate| candidate.room.is_none());
         let agents: Vec<AgentId> = without().map(|candidate| candidate.agent).collect();
         if let Some(on) = self.taking(state, need, &agents) {
-            return Err(Stop::Wait(on));
+            return Ok(wait(Vec::new(), on));
         }
         if let Some(slab) = self.takeable(state, tenant, need, &agents) {
             let on = WaitOn::Slab(slab.segment, slab.index);
-            return Ok(Decision::Wait {
-                ops: vec![Op::SlabTake { slab }],
-                on,
-            });
+            return Ok(wait(vec![Op::SlabTake { slab }], on));
         }
         if self.releasing_helps(state, tenant, need, &agents) {
-            return Err(Stop::Wait(WaitOn::Space));
+            return Ok(wait(Vec::new(), WaitOn::Space));
         }
         let own: u64 = without()
             .map(|candidate| candidate.own_bytes)
@@ -87,6 +93,31 @@ impl Leader {
             n => detail += &format!("; {n} segments failed to give a slab, see their agents' logs"),
         }
         refuse(reason, detail)
+    }
+
+    /// The answer to a put that has waited for space as long as it may.
+    #[must_use]
+    pub fn space_refusal(&self, state: &State) -> Refusal {
+        let bytes = state
+            .releasing_bytes()
+            .saturating_add(self.discarded_bytes());
+        let slab_bytes = |slab: &SlabKey| state.segment(slab.0).map_or(0, |s| s.slab_bytes);
+        let taking: u64 = self.soft.taking.iter().map(slab_bytes).sum();
+        let mut detail = Vec::new();
+        if bytes > 0 {
+            detail.push(format!(
+                "{bytes} bytes are removed but still held by readers or being erased"
+            ));
+        }
+        if taking > 0 {
+            detail.push(format!(
+                "{taking} bytes of slabs are on their way back from tenants"
+            ));
+        }
+        if detail.is_empty() {
+            detail.push("others took the space that came back".to_owned());
+        }
+        Refusal::new(Reason::NoSpace, detail.join("; "))
     }
 
     /// The segments of these agents whose slabs are large enough and not being lost.

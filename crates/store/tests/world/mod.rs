@@ -144,7 +144,7 @@ impl World {
                 let index = self.propose(ops).unwrap_or(saw_index);
                 self.log.hold(ticket, index, reply);
             }
-            Decision::Wait { ops, on } => {
+            Decision::Wait { ops, on, .. } => {
                 self.propose(ops);
                 let kind = format!("{on:?}");
                 self.note(format!(

@@ -58,10 +58,12 @@ metrics! {
     // The master.
     MasterRequestsTotal Master Kind::Counter, Count,
         "larder_master_requests_total" ["kind", "code"]
-        "Requests answered, by kind of request and code of the answer.";
+        "Items of requests answered, by kind of request and code of the answer; a batch counts \
+         once for each of its items.";
     MasterRequestSeconds Master REQUEST_SECONDS, Seconds,
         "larder_master_request_seconds" ["kind"]
-        "Time from a decoded request to its answer, by kind of request.";
+        "Time from a decoded request to its answer, by kind of request; a batch counts once, \
+         however many items it has.";
     MasterRefusedTotal Master Kind::Counter, Count,
         "larder_master_refused_total" ["reason"]
         "Requests refused by a rule of the pool, by reason.";
