@@ -34,7 +34,9 @@ test: ## Install what is missing and run all tests
 
 bench: ## Measure against raw sockets and memcpy (ONLY=kv.remote)
 	@scripts/need.sh
-	cargo run --release --package larder-e2e --bin bench -- $(if $(ONLY),--only '$(ONLY)')
+# The harness starts the program that stands beside it.
+	cargo build --release --package larder-cli --package larder-e2e --bin larder --bin bench
+	'$(BUILT)/release/bench' --results '$(BUILT)/bench/results.jsonl' $(if $(ONLY),--only '$(ONLY)')
 
 fmt: ## Format the code
 	cargo fmt --all

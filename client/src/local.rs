@@ -133,7 +133,7 @@ async fn connect(socket: &Path, session: &SessionSource) -> Result<LocalAgent, S
         ShmTransport::connect(socket.to_owned(), ShmOptions::default(), session.clone()).await;
     match connected {
         Ok(transport) => Ok(LocalAgent {
-            name: AgentName::new(transport.name()).ok(),
+            name: AgentName::new(transport.agent_name()).ok(),
             incarnation: transport.incarnation(),
             transport: Arc::new(transport),
         }),

@@ -149,7 +149,7 @@ impl ShmTransport {
 
     /// What the agent calls itself; empty if it has no name. Proves nothing.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn agent_name(&self) -> &str {
         &self.target.name
     }
 
