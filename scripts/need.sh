@@ -27,8 +27,9 @@ quietly() {
 }
 
 compiles_c() {
+    # No pipe: a compiler that ends before it has read all would break it.
     command -v cc >/dev/null &&
-        printf '#include <stdlib.h>\nint main(void) { return 0; }\n' | cc -x c -o "$log" - 2>/dev/null
+        cc -x c -o "$log" - <<<$'#include <stdlib.h>\nint main(void) { return 0; }' 2>/dev/null
 }
 
 need_packages() {
