@@ -87,6 +87,8 @@ pub(super) struct Clients {
     puts: Vec<Put>,
     /// Session numbers change when one is closed.
     sessions: BTreeMap<u64, u64>,
+    /// Removals that are not answered: the key, or all of the tenant.
+    removals: Vec<(u64, TenantId, Option<Key>)>,
     /// For how long each agent has not been mounted.
     apart_ms: [u64; AGENTS],
     /// Acknowledged puts that nobody has asked to remove, with the agents that hold them.
@@ -106,6 +108,7 @@ impl Clients {
             world,
             puts: Vec::new(),
             sessions: BTreeMap::new(),
+            removals: Vec::new(),
             apart_ms: [0; AGENTS],
             acknowledged: BTreeMap::new(),
         }
@@ -144,17 +147,13 @@ impl Clients {
                 key: number,
             } => {
                 let (tenant, key) = name(of, number);
-                self.acknowledged.remove(&(tenant.clone(), key.clone()));
-                let same = |put: &&mut Put| put.tenant == tenant && put.key == key;
-                self.puts
-                    .iter_mut()
-                    .filter(same)
-                    .for_each(|put| put.hit = true);
-                self.world.ask(Request::Remove {
-                    tenant,
-                    key,
+                self.promise_no_more(&tenant, Some(&key));
+                let ticket = self.world.ask(Request::Remove {
+                    tenant: tenant.clone(),
+                    key: key.clone(),
                     if_unleased: false,
                 });
+                self.removals.push((ticket, tenant, Some(key)));
             }
             Act::Read {
                 tenant: of,
@@ -203,13 +202,10 @@ impl Clients {
             }
             Act::DeleteTenant(of) => {
                 let gone = tenant(TENANTS[of]);
-                self.acknowledged.retain(|(tenant, _), _| *tenant != gone);
-                let same = |put: &&mut Put| put.tenant == gone;
-                self.puts
-                    .iter_mut()
-                    .filter(same)
-                    .for_each(|put| put.hit = true);
-                self.world.ask(Request::TenantDelete { tenant: gone });
+                self.promise_no_more(&gone, None);
+                let tenant = gone.clone();
+                let ticket = self.world.ask(Request::TenantDelete { tenant });
+                self.removals.push((ticket, gone, None));
             }
             other => self.act_on_pool(other),
         }
@@ -310,8 +306,29 @@ impl Clients {
         }
     }
 
+    /// A removal is asked or answered: in between it may come at any time, also after puts that
+    /// were asked later, as it waits for what touches the same names.
+    fn promise_no_more(&mut self, tenant: &TenantId, key: Option<&Key>) {
+        let same = |t: &TenantId, k: &Key| t == tenant && key.is_none_or(|key| k == key);
+        self.acknowledged.retain(|(t, k), _| !same(t, k));
+        for put in &mut self.puts {
+            put.hit |= same(&put.tenant, &put.key);
+        }
+    }
+
     /// Clients hear their answers.
     pub(super) fn learn(&mut self) {
+        self.learn_of_puts();
+        for (ticket, tenant, key) in std::mem::take(&mut self.removals) {
+            if self.world.taken(ticket).is_some() {
+                self.promise_no_more(&tenant, key.as_ref());
+            } else {
+                self.removals.push((ticket, tenant, key));
+            }
+        }
+    }
+
+    fn learn_of_puts(&mut self) {
         for put in &mut self.puts {
             if put.granted.is_none()
                 && let Some(Ok(Reply::PutGranted {

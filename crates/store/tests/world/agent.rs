@@ -26,8 +26,9 @@ pub(crate) struct SimAgent {
     pub(crate) up: bool,
     /// Its connection is mounted.
     pub(crate) connected: bool,
-    /// A mount is asked and not answered.
-    pub(crate) mounting: bool,
+    /// The ticket of the mount that is asked and not answered. The answer to an earlier one went
+    /// to a connection that is closed.
+    pub(crate) mounting: Option<u64>,
     pub(crate) id: Option<AgentId>,
     pub(crate) epoch: Epoch,
     pub(crate) offers: Vec<SegmentOffer>,
@@ -48,7 +49,7 @@ impl SimAgent {
             incarnation: Incarnation(1),
             up: true,
             connected: false,
-            mounting: false,
+            mounting: None,
             id: None,
             epoch: Epoch::default(),
             offers: vec![SegmentOffer {
@@ -86,7 +87,7 @@ impl SimAgent {
         outstanding: Vec<Command>,
         is_known: impl Fn(&Extent, Version) -> bool,
     ) {
-        self.mounting = false;
+        self.mounting = None;
         self.connected = true;
         self.id = Some(id);
         self.slabs
@@ -135,7 +136,7 @@ impl SimAgent {
 
     pub(crate) fn disconnect(&mut self) {
         self.connected = false;
-        self.mounting = false;
+        self.mounting = None;
         self.inbox.clear();
         self.outbox.clear();
     }

@@ -254,18 +254,18 @@ impl World {
         };
         let state = &self.state;
         let agent = &mut self.agents[agent];
+        if agent.mounting != Some(ticket) {
+            return;
+        }
         let Ok(Reply::Mounted {
             agent: id,
             segments,
             outstanding,
         }) = answer
         else {
-            agent.mounting = false;
+            agent.mounting = None;
             return;
         };
-        if !agent.mounting {
-            return;
-        }
         agent.mounted(
             self.leader.epoch(),
             id,
@@ -284,10 +284,10 @@ impl World {
     /// Mounts an agent that runs and is not mounted.
     pub(crate) fn mount(&mut self, agent: usize) {
         let sim = &mut self.agents[agent];
-        if sim.up && !sim.connected && !sim.mounting {
-            sim.mounting = true;
+        if sim.up && !sim.connected && sim.mounting.is_none() {
             let request = sim.mount();
             self.last_ticket += 1;
+            sim.mounting = Some(self.last_ticket);
             self.mounts.insert(self.last_ticket, agent);
             self.decide(self.last_ticket, request);
         }
