@@ -211,6 +211,10 @@ impl Leader {
             for (index, found) in &segment.slabs {
                 let slab = segment.slab_ref(*index, found.registration);
                 match found.phase {
+                    // What the agent said of it is on its way: giving it again could reach the
+                    // agent after the slab went back, and stand in the way of its next life.
+                    SlabPhase::Giving if self.overlay.slabs.contains_key(&(segment.id, *index)) => {
+                    }
                     SlabPhase::Giving => {
                         let tenant: TenantId = found.tenant.clone();
                         commands.push(Command::SlabGive {

@@ -90,6 +90,32 @@ fn the_same_process_mounts_again_and_hears_what_it_missed() {
 }
 
 #[test]
+fn a_slab_that_failed_is_not_given_again_while_its_return_is_on_the_way() {
+    let mut world = World::ready(1, 4, &["red"]);
+    let id = world.agents[0].id.expect("mounted");
+    world.ask(World::start("red", "first", 1000));
+    assert!(world.commit());
+    assert!(matches!(
+        world.leader.outstanding(&world.state, id)[..],
+        [Command::SlabGive { .. }]
+    ));
+    world.agents[0].obey(true);
+    let failed = world.agents[0].outbox.pop_back().expect("it said so");
+    world.ask(failed);
+    // It mounts again before the log has it: the slab would outlive its return at the agent.
+    assert_eq!(world.leader.outstanding(&world.state, id), []);
+    world.drop_parked();
+    world.settle();
+    assert_eq!(world.leader.outstanding(&world.state, id), []);
+    assert!(
+        world
+            .state
+            .segments()
+            .all(|segment| segment.free_slabs() == 4)
+    );
+}
+
+#[test]
 fn a_new_life_loses_the_old_bytes_before_it_mounts() {
     let mut world = World::ready(2, 4, &["red"]);
     let mut start = World::start("red", "two", 1000);
