@@ -38,10 +38,11 @@ pub(crate) struct Global {
     /// How results and errors are printed.
     #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
     pub(crate) output: Format,
-    /// Addresses of the masters, as host:port, with commas between them (or LARDER_MASTER).
+    /// Addresses of the masters, as host:port, with commas between them (or LARDER_MASTERS).
     #[arg(long, global = true, value_delimiter = ',')]
     pub(crate) master: Vec<String>,
-    /// File with the token that proves the tenant (or LARDER_TOKEN_FILE).
+    /// File with the token that proves the tenant (or LARDER_TOKEN_FILE); in a pod the projected
+    /// one at /var/run/larder-token/token, if it is there.
     #[arg(long, global = true, value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
     /// Unix socket of the agent on this node (or LARDER_SOCKET).
@@ -102,7 +103,8 @@ pub(crate) enum Command {
     Up(Up),
     /// Stop a pool that `larder up` started, and remove what it left.
     Down,
-    /// Show the processes of a pool that `larder up` started.
+    /// Show the processes of a pool that `larder up` started; with --master, how this client is
+    /// connected.
     Status,
     /// Print the version.
     Version,

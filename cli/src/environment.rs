@@ -1,20 +1,23 @@
 //! The environment variables that stand for options, and which of the two counts.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
 use crate::args::Global;
 use crate::error::CliError;
 
+/// Where pods of a tenant mount their projected token.
+pub(crate) const PROJECTED_TOKEN: &str = "/var/run/larder-token/token";
+
 /// The environment variables of this program. One that is empty counts as absent. They are no
 /// `env` of the options themselves, because then nobody could tell a flag from a variable.
 #[derive(Debug, Default, Parser)]
 #[command(no_binary_name = true)]
 pub(crate) struct Environment {
-    #[arg(long, env = "LARDER_MASTER")]
-    master: Option<OsString>,
+    #[arg(long, env = "LARDER_MASTERS")]
+    masters: Option<OsString>,
     #[arg(long, env = "LARDER_TOKEN_FILE")]
     token_file: Option<OsString>,
     #[arg(long, env = "LARDER_SOCKET")]
@@ -38,8 +41,12 @@ impl Environment {
 }
 
 /// Fills in what the flags leave open. A flag that names a pool of this machine goes before the
-/// variables that name one by its address.
-pub(crate) fn settle(global: &mut Global, environment: Environment) -> Result<(), CliError> {
+/// variables that name one by its address. `is_there` says whether a file is.
+pub(crate) fn settle(
+    global: &mut Global,
+    environment: Environment,
+    is_there: impl Fn(&Path) -> bool,
+) -> Result<(), CliError> {
     refuse_contradictions(global)?;
     let path = |text: Option<OsString>| text.filter(|text| !text.is_empty()).map(PathBuf::from);
     let text = |value: Option<OsString>| {
@@ -52,12 +59,17 @@ pub(crate) fn settle(global: &mut Global, environment: Environment) -> Result<()
         || global.dir.is_some();
     if !names_pool {
         if global.master.is_empty() {
-            let masters = text(environment.master).unwrap_or_default();
+            let masters = text(environment.masters).unwrap_or_default();
             let masters = masters.split(',').filter(|master| !master.is_empty());
             global.master = masters.map(str::to_owned).collect();
         }
         let flag = global.token_file.take();
-        global.token_file = flag.or_else(|| path(environment.token_file));
+        let projected = || Some(PathBuf::from(PROJECTED_TOKEN)).filter(|path| is_there(path));
+        // What a pod mounts there belongs to the pool that its variables name, and to no other.
+        let projected = || projected().filter(|_| !global.master.is_empty());
+        global.token_file = flag
+            .or_else(|| path(environment.token_file))
+            .or_else(projected);
         let flag = global.socket.take();
         global.socket = flag.or_else(|| path(environment.socket));
     }
@@ -106,7 +118,7 @@ mod tests {
 
     fn environment() -> Environment {
         Environment {
-            master: Some("m:1,m:2".into()),
+            masters: Some("m:1,m:2".into()),
             token_file: Some("/env.token".into()),
             socket: Some("/env.sock".into()),
             dir: Some("/env".into()),
@@ -119,7 +131,7 @@ mod tests {
     fn settled(flags: &[&str], environment: Environment) -> Result<Global, CliError> {
         let words = ["larder"].iter().chain(flags).chain(&["ls"]);
         let mut global = Args::try_parse_from(words).expect("valid").global;
-        settle(&mut global, environment).map(|()| global)
+        settle(&mut global, environment, |_| true).map(|()| global)
     }
 
     #[test]
@@ -137,12 +149,39 @@ mod tests {
         assert_eq!(global.master, ["n:1"]);
         assert_eq!(global.token_file, Some("/env.token".into()));
         let empty = Environment {
-            master: Some("".into()),
+            masters: Some("".into()),
             dir: Some("".into()),
             ..Environment::default()
         };
         let global = settled(&[], empty).expect("no contradiction");
         assert!(global.master.is_empty() && global.dir.is_none());
+    }
+
+    #[test]
+    fn a_pod_needs_no_flag_and_no_variable_for_its_token() {
+        // As the operator writes them into the ConfigMap of a tenant.
+        let pod = || Environment {
+            masters: Some("p-master.apps.svc:7100".into()),
+            socket: Some("/run/larder/apps.p/agent.sock".into()),
+            tenant: Some("t".into()),
+            ..Environment::default()
+        };
+        let global = settled(&[], pod()).expect("no contradiction");
+        assert_eq!(global.token_file, Some(PROJECTED_TOKEN.into()));
+        assert_eq!(global.master, ["p-master.apps.svc:7100"]);
+        assert!(global.socket.is_some());
+        let with_file = Environment {
+            token_file: Some("/other".into()),
+            ..pod()
+        };
+        let global = settled(&[], with_file).expect("no contradiction");
+        assert_eq!(global.token_file, Some("/other".into()));
+        let global = settled(&[], Environment::default()).expect("no contradiction");
+        assert_eq!(global.token_file, None, "no pool is named");
+        let words = ["larder", "ls"];
+        let mut global = Args::try_parse_from(words).expect("valid").global;
+        settle(&mut global, pod(), |_| false).expect("no contradiction");
+        assert_eq!(global.token_file, None, "nothing is mounted");
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn perform(args: Args, output: &mut Output) -> Result<u8, CliError> {
         mut global,
         command,
     } = args;
-    settle(&mut global, Environment::read()?)?;
+    settle(&mut global, Environment::read()?, |path| path.is_file())?;
     match command {
         Command::Put(put) => wait(objects::put(&global, &put, output)),
         Command::Get(get) => wait(objects::get(&global, &get, output)),

@@ -170,7 +170,10 @@ pub(crate) async fn list(global: &Global, args: &Ls, output: &mut Output) -> Res
 pub(crate) async fn stat(global: &Global, output: &mut Output) -> Result<u8, CliError> {
     let client = connect(global, None).await?;
     let usage = client.usage().await?;
+    let why_not_local = client.why_not_local();
     let value = json!({
+        "local": why_not_local.is_none(),
+        "why_not_local": why_not_local,
         "tenant": usage.tenant.as_str(),
         "used_bytes": usage.used_bytes,
         "reserved_bytes": usage.reserved_bytes,

@@ -22,7 +22,8 @@ pub(crate) fn agent(run: &RunProgram) -> Result<u8, CliError> {
     let config = larder_node_agent::Config::load(&run.config)
         .map_err(|error| CliError::Usage(error_chain(&error)))?;
     watch_stdin(run)?;
-    larder_node_agent::run(config).map_err(|error| CliError::Program(error_chain(&error)))?;
+    larder_node_agent::run(config, larder_node_agent::Flags::default())
+        .map_err(|error| CliError::Program(error_chain(&error)))?;
     Ok(0)
 }
 

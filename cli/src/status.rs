@@ -1,19 +1,55 @@
-//! `larder status`: the processes of a pool of this machine.
+//! `larder status`: the processes of a pool of this machine, or the connection to another one.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::Global;
+use crate::bytes_text::show_bytes;
 use crate::document::{MasterRole, PoolDocument};
 use crate::error::CliError;
 use crate::fetch::get_json;
 use crate::folder::RunFolder;
 use crate::output::{Output, note};
+use crate::target::connect;
 
 /// Prints the document of the pool.
 pub(crate) async fn status(global: &Global, output: &mut Output) -> Result<u8, CliError> {
+    if !global.master.is_empty() {
+        return connection(global, output).await;
+    }
     let mut document = RunFolder::find(global)?.document()?;
     ask_roles(&mut document).await;
     output.result(&document, &show(&document))?;
+    Ok(0)
+}
+
+/// Prints how this client reaches a pool that is named by its masters.
+async fn connection(global: &Global, output: &mut Output) -> Result<u8, CliError> {
+    let client = connect(global, None).await?;
+    let usage = client.usage().await?;
+    let why = client.why_not_local();
+    let value = json!({
+        "masters": global.master,
+        "principal": client.principal(),
+        "local": why.is_none(),
+        "why_not_local": why,
+        "pool": {
+            "capacity_bytes": usage.pool_capacity_bytes,
+            "agents": usage.agents,
+            "replica_factor": usage.replica_factor,
+        },
+    });
+    let local = why.map_or_else(
+        || "by shared memory where the object is on this node".to_owned(),
+        |why| format!("by tcp, because {why}"),
+    );
+    let human = format!(
+        "connected  as {} to {}\nbytes      {local}\npool       {} on {} agents",
+        client.principal(),
+        global.master.join(", "),
+        show_bytes(usage.pool_capacity_bytes),
+        usage.agents,
+    );
+    output.result(&value, &human)?;
     Ok(0)
 }
 

@@ -10,6 +10,7 @@ use larder_wire::limit::MAX_CREDENTIAL_BYTES;
 
 use crate::args::Global;
 use crate::document::{AgentDocument, PoolDocument};
+use crate::environment::PROJECTED_TOKEN;
 use crate::error::CliError;
 use crate::folder::RunFolder;
 use crate::output::note;
@@ -38,10 +39,10 @@ pub(crate) async fn connect(global: &Global, replicas: Option<u8>) -> Result<Cli
 
 fn direct(global: &Global) -> Result<ClientOptions, CliError> {
     let Some(token_file) = &global.token_file else {
-        return Err(CliError::Usage(
-            "--master needs --token-file (or LARDER_TOKEN_FILE) with the token of a tenant"
-                .to_owned(),
-        ));
+        return Err(CliError::Usage(format!(
+            "--master needs --token-file (or LARDER_TOKEN_FILE) with the token of a tenant; in a \
+             pod, mount a projected token at {PROJECTED_TOKEN}"
+        )));
     };
     let mut options = ClientOptions::new(global.master.clone(), read_token(token_file)?);
     options.agent_socket.clone_from(&global.socket);
@@ -145,13 +146,26 @@ fn read_token(path: &Path) -> Result<Credential, CliError> {
         CliError::Usage(format!("{} holds no token: it is no text", path.display()))
     })?;
     let mode = facts.permissions().mode() & 0o777;
-    if facts.is_file() && mode & 0o077 != 0 {
+    if facts.is_file() && mode & 0o077 != 0 && !is_projected(path) {
         let path = path.display();
         note(&format!(
             "warning: others may use the token in {path} (mode {mode:04o}); run `chmod 600 {path}`"
         ));
     }
-    Ok(Credential::new(&text)?)
+    let credential = Credential::new(&text)?;
+    // What is no plain file, as a pipe, can be read only once.
+    Ok(if facts.is_file() {
+        credential.renewed_from(path.to_owned())
+    } else {
+        credential
+    })
+}
+
+/// Whether kubelet put a file there: its mode is not for the user to change, and only the
+/// processes of the pod can come near it.
+fn is_projected(path: &Path) -> bool {
+    let folder = path.parent();
+    folder.is_some_and(|folder| folder.join("..data").is_symlink())
 }
 
 #[cfg(test)]
@@ -199,6 +213,16 @@ mod tests {
             "a role is no tenant"
         );
         assert!(token_of(&document(&[]), None).is_err());
+    }
+
+    #[test]
+    fn a_file_of_kubelet_is_told_from_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let token = folder.path().join("token");
+        std::fs::write(&token, "t").expect("written");
+        assert!(!is_projected(&token));
+        std::os::unix::fs::symlink("..2026", folder.path().join("..data")).expect("linked");
+        assert!(is_projected(&token));
     }
 
     #[test]

@@ -8,6 +8,8 @@ mod actor;
 mod greet;
 mod request;
 mod served;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -121,13 +123,21 @@ impl Master {
         options: &ClientOptions,
         incarnation: Incarnation,
     ) -> (Self, watch::Receiver<Vec<u8>>) {
+        Self::start_with(options, incarnation, Arc::new(greet::System))
+    }
+
+    fn start_with(
+        options: &ClientOptions,
+        incarnation: Incarnation,
+        resolver: Arc<dyn greet::Resolve>,
+    ) -> (Self, watch::Receiver<Vec<u8>>) {
         let (calls, queue) = mpsc::channel(QUEUE_CALLS);
         let (link, watch) = watch::channel(Link::Connecting);
         let (token, tokens) = watch::channel(Vec::new());
         let masters = options.masters.join(", ").into();
-        tokio::spawn(
-            actor::Actor::new(options, incarnation, queue, calls.downgrade(), link, token).run(),
-        );
+        let queue = (queue, calls.downgrade());
+        let actor = actor::Actor::new((options, resolver), incarnation, queue, link, token);
+        tokio::spawn(actor.run());
         (
             Self {
                 calls,
@@ -147,7 +157,8 @@ impl Master {
         let mut link = self.link.clone();
         let up = link.wait_for(|link| match link {
             Link::Connecting => false,
-            Link::Up(_) | Link::Rejected { .. } => true,
+            Link::Up(_) => true,
+            Link::Rejected { refused, .. } => !patient || !greet::is_passing(refused.reason),
             Link::Down { .. } => !patient,
         });
         let seen = match timeout_at(deadline, up).await {

@@ -1,9 +1,10 @@
 //! What a client is told: masters, credential, local agent, deadline.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use larder_wire::limit::MAX_CREDENTIAL_BYTES;
+use tokio::io::AsyncReadExt as _;
 
 use crate::error::ClientError;
 
@@ -11,9 +12,15 @@ use crate::error::ClientError;
 /// fail-over of the master takes, so that callers do not see one.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(5);
 
+/// The longest token file that is read, in bytes: a credential, and some space around it.
+const MAX_FILE_BYTES: u64 = MAX_CREDENTIAL_BYTES as u64 + 1024;
+
 /// A token or ServiceAccount token. It never shows in logs.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credential(Vec<u8>);
+pub struct Credential {
+    bytes: Vec<u8>,
+    file: Option<PathBuf>,
+}
 
 impl Credential {
     /// Takes the text of a token; white space around it is not part of it.
@@ -30,12 +37,48 @@ impl Credential {
                 ),
             });
         }
-        Ok(Self(text.as_bytes().to_vec()))
+        Ok(Self {
+            bytes: text.as_bytes().to_vec(),
+            file: None,
+        })
     }
 
-    /// The bytes for the hello.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
+    /// The same credential, read again from this file for each connection. Kubelet renews the
+    /// token of a pod so, long before the old one ends.
+    #[must_use]
+    pub fn renewed_from(mut self, file: PathBuf) -> Self {
+        self.file = Some(file);
+        self
+    }
+
+    /// The bytes for a hello, after a look at the file. What is not readable now stays as it was:
+    /// the old token may still be good, and the master says so if it is not.
+    pub(crate) async fn renewed(&mut self) -> &[u8] {
+        if let Some(file) = &self.file {
+            match read_token(file).await {
+                Ok(bytes) => self.bytes = bytes,
+                Err(why) => {
+                    tracing::warn!(file = %file.display(), %why, "the token is not renewed");
+                }
+            }
+        }
+        &self.bytes
+    }
+}
+
+async fn read_token(file: &Path) -> Result<Vec<u8>, String> {
+    let read = async {
+        let file = tokio::fs::File::open(file).await?;
+        let mut text = String::new();
+        file.take(MAX_FILE_BYTES).read_to_string(&mut text).await?;
+        Ok(text)
+    };
+    let text = read
+        .await
+        .map_err(|error: std::io::Error| error.to_string())?;
+    match Credential::new(&text) {
+        Ok(credential) => Ok(credential.bytes),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -48,7 +91,8 @@ impl std::fmt::Debug for Credential {
 /// What a client is told.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// `host:port` of each master; at least one. Asked in turn until one answers.
+    /// `host:port` of each master; at least one. Asked in turn until one answers. A name is
+    /// resolved anew for each connection, and all its addresses are tried.
     pub masters: Vec<String>,
     /// Proves the tenant.
     pub token: Credential,

@@ -16,6 +16,8 @@
 //! client, no async runtime.
 
 mod admission;
+#[cfg(any(test, feature = "cases"))]
+pub mod cases;
 mod condition;
 mod definition;
 mod document;
@@ -53,7 +55,7 @@ pub use pool::{
 };
 pub use pool_file::PoolFile;
 pub use problem::{Problem, Problems};
-pub use quantity::{Quantity, QuantityError};
+pub use quantity::{Quantity, QuantityError, rounded};
 pub use settings::{PoolSettings, SubjectSettings, TenantSettings};
 pub use tenant::{
     Access, CacheTenant, CacheTenantSpec, CacheTenantStatus, Limit, PoolRef, ServiceAccountRef,

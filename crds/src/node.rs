@@ -4,6 +4,7 @@ use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use crate::condition::{self, Condition};
+use crate::quantity::rounded;
 use crate::tenant::PoolRef;
 
 /// One node of a pool.
@@ -27,15 +28,15 @@ use crate::tenant::PoolRef;
     printcolumn(name = "Node", type_ = "string", json_path = ".spec.nodeName"),
     printcolumn(
         name = "Memory",
-        type_ = "integer",
-        description = "Bytes that the node offers to the pool",
-        json_path = ".status.memory.totalBytes"
+        type_ = "string",
+        description = "What the node offers to the pool",
+        json_path = ".status.memory.total"
     ),
     printcolumn(
         name = "Used",
-        type_ = "integer",
-        description = "Bytes of it that are in use",
-        json_path = ".status.memory.usedBytes"
+        type_ = "string",
+        description = "What of it is in use",
+        json_path = ".status.memory.used"
     ),
     printcolumn(
         name = "Age",
@@ -107,8 +108,29 @@ pub struct CacheNodeStatus {
 pub struct MemoryFacts {
     /// Bytes in all segments.
     pub total_bytes: u64,
+    /// The same in three digits for people, such as 1.5Gi.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 20))]
+    pub total: Option<String>,
     /// Bytes of it in use.
     pub used_bytes: u64,
+    /// The same in three digits for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 20))]
+    pub used: Option<String>,
+}
+
+impl MemoryFacts {
+    /// Of these bytes, with the texts for people.
+    #[must_use]
+    pub fn new(total_bytes: u64, used_bytes: u64) -> Self {
+        Self {
+            total_bytes,
+            total: Some(rounded(total_bytes)),
+            used_bytes,
+            used: Some(rounded(used_bytes)),
+        }
+    }
 }
 
 /// Huge pages of one size.

@@ -46,16 +46,22 @@ const DEFAULT_SLAB_SIZE: &str = "64Mi";
         json_path = ".status.nodes.ready"
     ),
     printcolumn(
-        name = "Capacity",
+        name = "Desired",
         type_ = "integer",
-        description = "Bytes that the pool can hold",
-        json_path = ".status.capacityBytes"
+        description = "Nodes that should have an agent",
+        json_path = ".status.nodes.desired"
+    ),
+    printcolumn(
+        name = "Capacity",
+        type_ = "string",
+        description = "What the pool can hold",
+        json_path = ".status.capacity"
     ),
     printcolumn(
         name = "Used",
-        type_ = "integer",
-        description = "Bytes that objects take",
-        json_path = ".status.usedBytes"
+        type_ = "string",
+        description = "What objects take",
+        json_path = ".status.used"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new(
@@ -218,9 +224,17 @@ pub struct CachePoolStatus {
     /// Bytes that the pool can hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<u64>,
+    /// The same in three digits for people, such as 1.5Gi.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 20))]
+    pub capacity: Option<String>,
     /// Bytes that objects take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
+    /// The same in three digits for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 20))]
+    pub used: Option<String>,
     /// Number of objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<u64>,

@@ -110,6 +110,32 @@ impl Quantity {
     }
 }
 
+/// About `size_bytes` for people: three digits at least, rounded down, in binary units as `1.5Gi`.
+/// Kubernetes reads it as a quantity; a [`Quantity`] of ours has no fractions.
+#[must_use]
+pub fn rounded(size_bytes: u64) -> String {
+    let unit = SUFFIXES[..5]
+        .iter()
+        .rev()
+        .find(|(_, factor)| size_bytes >= *factor);
+    let Some((suffix, factor)) = unit else {
+        return size_bytes.to_string();
+    };
+    let (whole, rest) = (size_bytes / factor, size_bytes % factor);
+    let decimals: u32 = match whole {
+        0..=9 => 2,
+        10..=99 => 1,
+        _ => 0,
+    };
+    // The factor is at most 2^50, so this stays below 2^57.
+    let part = rest * 10_u64.pow(decimals) / factor;
+    let digits = format!("{whole}.{part:0width$}", width = decimals as usize);
+    format!(
+        "{}{suffix}",
+        digits.trim_end_matches('0').trim_end_matches('.')
+    )
+}
+
 impl FromStr for Quantity {
     type Err = QuantityError;
     fn from_str(text: &str) -> Result<Self, QuantityError> {
@@ -209,6 +235,25 @@ mod tests {
             );
         }
         assert_eq!(bytes("16383Pi"), Ok(16_383 << 50));
+    }
+
+    #[test]
+    fn people_get_three_digits() {
+        for (size_bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1Ki"),
+            (512 << 20, "512Mi"),
+            ((3 << 30) / 2, "1.5Gi"),
+            ((1 << 30) + (1 << 20), "1Gi"),
+            ((10 << 30) + (52 << 20), "10Gi"),
+            ((10 << 30) + (900 << 20), "10.8Gi"),
+            ((100 << 30) - 1, "99.9Gi"),
+            ((1 << 40) - 1, "1023Gi"),
+            (u64::MAX, "16383Pi"),
+        ] {
+            assert_eq!(rounded(size_bytes), text);
+        }
     }
 
     proptest! {

@@ -28,9 +28,9 @@ use crate::quantity::Quantity;
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.poolRef.name"),
     printcolumn(
         name = "Used",
-        type_ = "integer",
-        description = "Bytes that the tenant's objects take",
-        json_path = ".status.usedBytes"
+        type_ = "string",
+        description = "What the tenant's objects take",
+        json_path = ".status.used"
     ),
     printcolumn(
         name = "Limit",
@@ -154,6 +154,10 @@ pub struct CacheTenantStatus {
     /// Bytes that the tenant's objects take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
+    /// The same in three digits for people, such as 1.5Gi.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 20))]
+    pub used: Option<String>,
     /// Number of the tenant's objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<u64>,

@@ -115,9 +115,11 @@ async fn authenticate(
         .prove(credential)
         .await
         .map_err(|error| match error {
-            IdentityError::Unknown => Rejection::no_credential(),
+            IdentityError::Unknown | IdentityError::UnknownAccount { .. } => {
+                Rejection::no_credential()
+            }
             IdentityError::Unavailable { .. } => {
-                tracing::warn!(error = larder_telemetry::error_chain(&error), "identity");
+                tracing::debug!(error = larder_telemetry::error_chain(&error), "identity");
                 Rejection::from(CallError::new(Reason::Overloaded))
             }
         })?;

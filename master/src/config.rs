@@ -27,6 +27,15 @@ pub enum ConfigError {
         /// What is wrong.
         source: serde_json::Error,
     },
+    /// There is no way to the API server of a cluster.
+    #[error(
+        "no Kubernetes API server is known; run the master in a pod with a ServiceAccount, or \
+         give a `kubeconfig`"
+    )]
+    Cluster {
+        /// What is missing.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A value is out of range.
     #[error("`{key}` {what}")]
     Value {
@@ -61,10 +70,17 @@ pub struct Config {
     pub admin_addr: String,
     /// Where the generation stands; made if missing.
     pub state_dir: PathBuf,
-    /// The root of the pool's keys: 64 hex digits, readable by this user only.
+    /// The root of the pool's keys: 64 hex digits, readable by this user or its groups only.
     pub root_key_file: PathBuf,
-    /// Which credential proves what.
-    pub identities_file: PathBuf,
+    /// Which token proves what, outside Kubernetes. Either this or `subjects_file`.
+    #[serde(default)]
+    pub identities_file: Option<PathBuf>,
+    /// Which ServiceAccount of a cluster is what.
+    #[serde(default)]
+    pub subjects_file: Option<PathBuf>,
+    /// How the API server is reached that reviews tokens; the cluster of this pod without it.
+    #[serde(default)]
+    pub kubeconfig: Option<PathBuf>,
     /// The tenants that exist from the start.
     pub tenants_file: PathBuf,
     /// Replicas of an object unless a put says otherwise; 1 to 3.
@@ -225,6 +241,15 @@ impl Config {
                 return refuse(key, "must be at least 1");
             }
         }
+        if self.identities_file.is_some() == self.subjects_file.is_some() {
+            return refuse(
+                "identities_file",
+                "or `subjects_file` must be given, and not both",
+            );
+        }
+        if self.kubeconfig.is_some() && self.subjects_file.is_none() {
+            return refuse("kubeconfig", "is of use only with `subjects_file`");
+        }
         if self.agent_ttl_ms <= self.agent_suspect_ms {
             return refuse("agent_ttl_ms", "must be more than agent_suspect_ms");
         }
@@ -316,6 +341,15 @@ mod tests {
             let error = parse(&SMALL.replacen('{', &format!("{{{extra}"), 1)).expect_err(extra);
             assert!(error.contains(key), "{error}");
         }
+        let without = SMALL.replace(r#""identities_file":"i","#, "");
+        for extra in [r#""subjects_file":"s","#, r#""kubeconfig":"c","#] {
+            let error = parse(&SMALL.replacen('{', &format!("{{{extra}"), 1)).expect_err(extra);
+            assert!(error.contains("subjects_file"), "{error}");
+        }
+        let error = parse(&without).expect_err("nobody is known");
+        assert!(error.contains("identities_file"), "{error}");
+        let subjects = without.replacen('{', r#"{"subjects_file":"s","kubeconfig":"c","#, 1);
+        parse(&subjects).expect("valid");
         let error = parse(&SMALL.replace("127.0.0.1:0", "localhost")).expect_err("no port");
         assert!(error.contains("client_addr"), "{error}");
     }

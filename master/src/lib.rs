@@ -49,7 +49,9 @@ pub fn run(config: Config) -> Result<(), MasterError> {
 /// # Errors
 /// [`MasterError`]: what a start would say.
 pub fn check(config: &Config) -> Result<(), MasterError> {
-    runtime()?.block_on(node::read_files(config)).map(|_| ())
+    let registry = larder_telemetry::Registry::new(larder_telemetry::Component::Master);
+    let files = node::read_files(config, &registry);
+    runtime()?.block_on(files).map(|_| ())
 }
 
 /// One thread: the leader, its connections and the admin port take turns on it.

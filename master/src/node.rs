@@ -23,8 +23,7 @@ use crate::config::{Config, ConfigError, TenantConfig};
 use crate::connection::Shared;
 use crate::event::Event;
 use crate::generation::{self, GenerationError};
-use crate::identity::Identity;
-use crate::identity::token_file::TokenFile;
+use crate::identity::{self, Identity};
 use crate::leader::{Ended, Keys, Leading, Rules};
 use crate::listener::Listener;
 use crate::log::{LogError, VolatileLog};
@@ -153,8 +152,8 @@ impl Master {
     /// # Errors
     /// [`MasterError`], before anything was changed.
     pub async fn bind(config: Config) -> Result<Self, MasterError> {
-        let (tenants, root, identity) = read_files(&config).await?;
-        let identity = Arc::new(identity);
+        let registry = Registry::new(Component::Master);
+        let (tenants, root, identity) = read_files(&config, &registry).await?;
         if let Some(path) = &config.ready_file {
             remove_ready_file(path)?;
         }
@@ -166,7 +165,7 @@ impl Master {
             // Never 0: that means nobody.
             incarnation: Incarnation(SmallRng::from_os_rng().random_range(1..=u64::MAX)),
             identity,
-            registry: Registry::new(Component::Master),
+            registry,
             client_listener,
             admin_listener,
             client_addr,
@@ -244,11 +243,12 @@ impl Master {
 /// What a configuration names, read and checked.
 pub(crate) async fn read_files(
     config: &Config,
-) -> Result<(Vec<TenantConfig>, RootKey, TokenFile), MasterError> {
+    registry: &Registry,
+) -> Result<(Vec<TenantConfig>, RootKey, Arc<dyn Identity>), MasterError> {
     config.check()?;
     let tenants = config.load_tenants()?;
     let root = root_key::load(&config.root_key_file)?;
-    let identity = TokenFile::load(&config.identities_file).await?;
+    let identity = identity::load(config, registry).await?;
     Ok((tenants, root, identity))
 }
 

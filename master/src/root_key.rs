@@ -1,4 +1,7 @@
 //! The root of the pool's keys, from a file that nobody else may read.
+//!
+//! Its owner may, and a group that this process is in: a pod that is not root gets its Secrets so
+//! (`fsGroup`), and nobody but the processes of that pod is in that group.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,8 +26,9 @@ pub enum RootKeyError {
     },
     /// Others may read it, so it is no secret.
     #[error(
-        "the root key {} has mode {mode:04o}; make it readable by its owner only (chmod 600), \
-         and make a new key if others may have read it",
+        "the root key {} has mode {mode:04o} and group {group}; make it readable by its owner only \
+         (chmod 600), or also by a group of this process (chmod 640), and make a new key if others \
+         may have read it",
         .path.display()
     )]
     Open {
@@ -32,6 +36,8 @@ pub enum RootKeyError {
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
+        /// The number of its group.
+        group: u32,
     },
     /// It does not hold a key.
     #[error("the root key {} must hold exactly 64 hexadecimal digits", .path.display())]
@@ -52,11 +58,13 @@ pub fn load(path: &Path) -> Result<RootKey, RootKeyError> {
     };
     let file = File::open(path).map_err(read)?;
     // Of the open file, not of the path: the two could differ.
-    let mode = file.metadata().map_err(read)?.mode() & 0o7777;
-    if mode & 0o077 != 0 {
+    let facts = file.metadata().map_err(read)?;
+    let (mode, group) = (facts.mode() & 0o7777, facts.gid());
+    if !is_secret(mode, || is_own_group(group)) {
         return Err(RootKeyError::Open {
             path: path.to_owned(),
             mode,
+            group,
         });
     }
     let mut text = String::new();
@@ -67,6 +75,23 @@ pub fn load(path: &Path) -> Result<RootKey, RootKeyError> {
         path: path.to_owned(),
     })?;
     Ok(RootKey::new(bytes))
+}
+
+/// Whether only the owner and, at most, a group of ours may read, and only the owner write.
+fn is_secret(mode: u32, is_own_group: impl FnOnce() -> bool) -> bool {
+    match mode & 0o077 {
+        0 => true,
+        0o040 => is_own_group(),
+        _ => false,
+    }
+}
+
+/// Whether this process is in a group, by its first one or by any other.
+fn is_own_group(group: u32) -> bool {
+    let is_it = |own: rustix::process::Gid| own.as_raw() == group;
+    // Without an answer of the system only the first group counts.
+    is_it(rustix::process::getegid())
+        || rustix::process::getgroups().is_ok_and(|groups| groups.into_iter().any(is_it))
 }
 
 /// 32 bytes from 64 hexadecimal digits.
@@ -95,6 +120,44 @@ const fn hex_digit(digit: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_may_read_if_it_is_ours_and_nobody_else_may_anything() {
+        for mode in [0o400, 0o600, 0o700] {
+            assert!(is_secret(mode, || false), "{mode:o}");
+        }
+        for mode in [0o440, 0o640] {
+            assert!(is_secret(mode, || true), "{mode:o}");
+            assert!(!is_secret(mode, || false), "{mode:o}");
+        }
+        for mode in [0o444, 0o660, 0o620, 0o604, 0o602, 0o601, 0o650, 0o610] {
+            assert!(!is_secret(mode, || true), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn the_group_of_the_file_decides() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let path = std::env::temp_dir().join(format!("larder-root-key-{}", std::process::id()));
+        std::fs::write(&path, "5c".repeat(32)).expect("written");
+        let own = rustix::process::getegid().as_raw();
+        chown(&path, None, Some(own)).expect("an own group");
+        let with = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, mode).expect("an own file");
+            load(&path)
+        };
+        assert!(with(0o440).is_ok() && with(0o640).is_ok());
+        let error = with(0o444).expect_err("others").to_string();
+        assert!(error.contains("0444") && error.contains("chmod"), "{error}");
+        // Only root gives files away; to anybody else the rest has nothing to show.
+        if chown(&path, None, Some(54_321)).is_ok() {
+            let error = with(0o640).expect_err("another group").to_string();
+            assert!(error.contains("54321"), "{error}");
+            assert!(with(0o600).is_ok());
+        }
+        std::fs::remove_file(&path).expect("removed");
+    }
 
     #[test]
     fn hex_goes_into_bytes() {

@@ -7,8 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 pub enum AdvertiseError {
     /// Others cannot reach it.
     #[error(
-        "clients on other nodes cannot reach {addr}: it is {what}; set advertise_addr to this \
-         node's address, or single_node to true if the whole pool is on this machine"
+        "clients on other nodes cannot reach {addr}: it is {what}; set advertise_addr (or \
+         --advertise-addr) to this node's address, or single_node to true if the whole pool is on \
+         this machine"
     )]
     Unreachable {
         /// The address as it would be told.

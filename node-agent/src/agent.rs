@@ -5,6 +5,7 @@
 //! data      both data listeners                 owns Segments
 //! make-n    memory for the slabs of segment n
 //! metrics   /metrics /healthz /readyz
+//! node      the CacheNode of this node, in Kubernetes
 //! ```
 //!
 //! Between them are bounded channels. The control thread waits for none of them.
@@ -17,11 +18,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use larder_telemetry::{Component, Registry, error_chain};
-use larder_types::{Epoch, Incarnation};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use larder_types::{AgentName, Epoch, Incarnation};
 use tokio::sync::{mpsc, watch};
 
 use crate::advertise::advertised;
+use crate::cache_node::{self, Member};
 use crate::config::Config;
 use crate::error::AgentError;
 use crate::inventory::limits::{self, Needs, Verdict};
@@ -29,12 +30,13 @@ use crate::inventory::{Inventory, SystemRoot};
 use crate::listeners::{Listeners, listen};
 use crate::maker::{self, SlabMaker};
 use crate::master_link::{Caller, read_token};
+use crate::membership::{self, Facts, Parting};
 use crate::ready_file::ReadyFile;
 use crate::segment_plan::{PlannedSegment, plan};
 use crate::socket::{self, ServedSocket};
 use crate::state_dir::StateDir;
 use crate::step::{AgentState, Settings, Status};
-use crate::{control, data, http, identity_file, metrics};
+use crate::{control, data, http, identity_file, metrics, open_files};
 
 /// Orders in the channel to the data thread; more wait in the control thread's own queue.
 const DATA_MESSAGES_MAX: usize = 1_024;
@@ -42,6 +44,8 @@ const DATA_MESSAGES_MAX: usize = 1_024;
 const OUTCOMES_MAX: usize = 16;
 /// Made slabs on their way to the control thread.
 const MADE_MAX: usize = 16;
+/// Probes that wait for the control thread; as many as the metrics port has connections.
+const PINGS_MAX: usize = 64;
 
 /// An agent that runs in threads of this process.
 #[derive(Debug)]
@@ -52,7 +56,7 @@ pub struct RunningAgent {
     socket: ServedSocket,
     ready_file: Option<PathBuf>,
     threads: Threads,
-    _state_dir: StateDir,
+    state_dir: StateDir,
 }
 
 /// The threads and what ends them.
@@ -64,6 +68,7 @@ struct Threads {
     control: JoinHandle<Result<(), AgentError>>,
     data: JoinHandle<io::Result<()>>,
     http: JoinHandle<io::Result<()>>,
+    node: Option<JoinHandle<Parting>>,
 }
 
 /// All that is checked and read before anything runs.
@@ -79,6 +84,7 @@ struct Prepared {
     advertised: String,
     segments: Vec<PlannedSegment>,
     settings: Settings,
+    name: AgentName,
 }
 
 /// Starts an agent whose slabs come from `maker`. Returns when it listens; it mounts when a
@@ -87,19 +93,33 @@ struct Prepared {
 /// # Errors
 /// [`AgentError`]: nothing of it is left running, and no file but the state folder.
 pub fn start(config: &Config, maker: Arc<dyn SlabMaker>) -> Result<RunningAgent, AgentError> {
+    start_member(config, maker, None)
+}
+
+/// Starts an agent that shows its state in a CacheNode, if it is given one. When it stops it asks
+/// there whether the node still belongs to the pool, and removes its folders if not.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_member(
+    config: &Config,
+    maker: Arc<dyn SlabMaker>,
+    member: Option<Member>,
+) -> Result<RunningAgent, AgentError> {
     config.check()?;
+    let name = config.agent_name()?.clone();
     let (inventory, verdict) = probe(config)?;
     let state_dir = StateDir::open(&config.state_dir)?;
     read_token(&config.token_file).map_err(|error| AgentError::Token(error_chain(&error)))?;
     let listeners = listen(config)?;
     let (connections, bound) = (verdict.connections, listeners.data_addr);
-    let prepared = prepare(config, inventory, connections, state_dir, bound)?;
+    let prepared = prepare(config, name, inventory, connections, state_dir, bound)?;
     if let Some(path) = &config.ready_file {
         remove_stale(path)?;
     }
     let (data_addr, metrics_addr) = (listeners.data_addr, listeners.metrics_addr);
     let (unix, socket) = socket::bind(&config.socket_path)?;
-    let threads = match launch(config, maker, &prepared, listeners, unix) {
+    let threads = match launch(config, maker, &prepared, listeners, unix, member) {
         Ok(threads) => threads,
         Err(error) => {
             socket.remove()?;
@@ -108,7 +128,7 @@ pub fn start(config: &Config, maker: Arc<dyn SlabMaker>) -> Result<RunningAgent,
     };
     tracing::info!(
         pool = config.pool,
-        name = %config.name,
+        name = %prepared.name,
         data = prepared.advertised,
         socket = %config.socket_path.display(),
         metrics = %metrics_addr,
@@ -121,12 +141,13 @@ pub fn start(config: &Config, maker: Arc<dyn SlabMaker>) -> Result<RunningAgent,
         socket,
         ready_file: config.ready_file.clone(),
         threads,
-        _state_dir: prepared.state_dir,
+        state_dir: prepared.state_dir,
     })
 }
 
 fn prepare(
     config: &Config,
+    name: AgentName,
     inventory: Inventory,
     connections: u64,
     state_dir: StateDir,
@@ -137,7 +158,7 @@ fn prepare(
     let advertised = advertised(config.advertise_addr.as_deref(), bound, config.single_node)?;
     let segments = plan(&inventory, config.slabs());
     let settings = Settings {
-        name: config.name.clone(),
+        name: name.clone(),
         uid,
         incarnation,
         data_addr: advertised.clone(),
@@ -155,6 +176,7 @@ fn prepare(
         advertised,
         segments,
         settings,
+        name,
     })
 }
 
@@ -165,6 +187,7 @@ fn launch(
     prepared: &Prepared,
     listeners: Listeners,
     unix: UnixListener,
+    member: Option<Member>,
 ) -> io::Result<Threads> {
     let registry = Registry::new(Component::Agent);
     metrics::show_inventory(&registry, &prepared.inventory, config.slabs_bytes());
@@ -180,7 +203,7 @@ fn launch(
     let makers = makers.collect::<io::Result<Vec<_>>>()?;
     let metrics_addr = listeners.metrics_addr.to_string();
     let data = data::spawn(data::DataStart {
-        name: config.name.clone(),
+        name: prepared.name.clone(),
         incarnation: prepared.incarnation,
         epoch: prepared.epoch,
         tcp: listeners.data,
@@ -192,19 +215,20 @@ fn launch(
         outcomes: outcome_sender,
         stop: stopped.clone(),
     })?;
-    let (page, asks) = (registry.clone(), data_sender.clone());
-    let http = http::spawn(listeners.metrics, page, status.clone(), asks, http_stopped)?;
+    let (ping_sender, pings) = mpsc::channel(PINGS_MAX);
+    let page = http::Page::new(&registry, &status, &data_sender, ping_sender);
+    let http = http::spawn(listeners.metrics, page, http_stopped)?;
     let control = control::spawn(control::ControlStart {
         state: AgentState::new(prepared.settings.clone(), prepared.epoch, prepared.seed),
         caller: Caller {
-            name: config.name.clone(),
+            name: prepared.name.clone(),
             incarnation: prepared.incarnation,
             token_file: config.token_file.clone(),
         },
         slab_bytes: config.slab_bytes,
         epoch_path: prepared.state_dir.epoch_path(),
         ready: config.ready_file.as_deref().map(|path| {
-            let (name, socket) = (config.name.as_str(), &config.socket_path);
+            let (name, socket) = (prepared.name.as_str(), &config.socket_path);
             ReadyFile::new(path, name, &prepared.advertised, socket, &metrics_addr)
         }),
         registry,
@@ -213,8 +237,10 @@ fn launch(
         data: data_sender,
         outcomes,
         status: status_sender,
-        stop: stopped,
+        pings,
+        stop: stopped.clone(),
     })?;
+    let node = report(config, member, prepared, &status, stopped)?;
     Ok(Threads {
         status,
         stop,
@@ -222,7 +248,32 @@ fn launch(
         control,
         data,
         http,
+        node,
     })
+}
+
+/// Starts the thread that keeps the CacheNode up to date, if there is one.
+fn report(
+    config: &Config,
+    member: Option<Member>,
+    prepared: &Prepared,
+    status: &watch::Receiver<Status>,
+    stop: watch::Receiver<bool>,
+) -> io::Result<Option<JoinHandle<Parting>>> {
+    let Some(member) = member else {
+        return Ok(None);
+    };
+    let facts = Facts {
+        inventory: &prepared.inventory,
+        incarnation: prepared.incarnation,
+        address: &prepared.advertised,
+        segments: prepared.segments.len(),
+        slab_bytes: config.slab_bytes,
+        total_bytes: config.slabs_bytes(),
+    };
+    // Of the same draw, but not the same numbers.
+    let seed = !prepared.seed;
+    cache_node::spawn(member, &facts, seed, status.clone(), stop).map(Some)
 }
 
 /// Reads what the machine has and whether the configuration fits; raises what may be raised.
@@ -239,7 +290,7 @@ fn probe(config: &Config) -> Result<(Inventory, Verdict), AgentError> {
         tracing::warn!("{warning}");
     }
     if let Some(files) = verdict.raise_open_files {
-        raise_open_files(files);
+        open_files::raise(files);
     }
     let unused = config.dram_bytes - config.slabs_bytes();
     if unused > 0 {
@@ -247,24 +298,6 @@ fn probe(config: &Config) -> Result<(Inventory, Verdict), AgentError> {
         tracing::warn!("{unused} of dram_bytes are below one slab of {slab_bytes} and not used");
     }
     Ok((inventory, verdict))
-}
-
-/// Up to the hard limit a process may do that for itself.
-fn raise_open_files(files: u64) {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|current| current >= files) {
-        return;
-    }
-    let raised = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(files),
-            maximum,
-        },
-    );
-    if let Err(error) = raised {
-        tracing::warn!(%error, "the limit of open files cannot be raised to {files}");
-    }
 }
 
 /// A file of an earlier life would say that this one is ready.
@@ -312,7 +345,8 @@ impl RunningAgent {
         self.threads.stop.send_replace(true);
     }
 
-    /// Waits until the agent has ended, and removes socket and ready file.
+    /// Waits until the agent has ended, and removes socket and ready file; and its folders, if the
+    /// node does not belong to the pool any more.
     ///
     /// # Errors
     /// [`AgentError`] if it did not end because it was asked to.
@@ -324,6 +358,10 @@ impl RunningAgent {
             .unwrap_or(Err(AgentError::Ended("control")));
         // Where the control side failed, the others are still up.
         self.threads.stop.send_replace(true);
+        let parting = match self.threads.node.map(JoinHandle::join) {
+            None => Parting::Stays,
+            Some(parting) => parting.unwrap_or(Parting::Unknown),
+        };
         self.threads.http_stop.send_replace(true);
         let http = self
             .threads
@@ -338,7 +376,9 @@ impl RunningAgent {
         if let Some(path) = &self.ready_file {
             remove_stale(path)?;
         }
+        let socket_path = self.socket.path().to_owned();
         self.socket.remove()?;
+        membership::remove_folders(parting, &socket_path, &self.state_dir);
         control?;
         http?.map_err(AgentError::Start)?;
         data?.map_err(AgentError::Start)

@@ -5,13 +5,16 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+/// What the name of a file ends with until it is whole.
+pub(crate) const UNFINISHED: &str = ".new";
+
 /// Replaces `path` by a file with these bytes and this mode; on the disk when it returns.
 ///
 /// # Errors
 /// What the system said; the old file is then still there.
 pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
+    temporary.push(UNFINISHED);
     let temporary = Path::new(&temporary);
     // Left over from a crash, possibly with another mode.
     match std::fs::remove_file(temporary) {

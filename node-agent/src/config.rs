@@ -6,6 +6,8 @@ use larder_types::AgentName;
 use larder_types::layout::{MAX_SLABS, MIN_SLAB_BYTES};
 use serde::{Deserialize, Serialize};
 
+use crate::flags::Flags;
+
 /// The most connections of an agent whose configuration does not say.
 pub const CONNECTIONS_DEFAULT: u32 = 1024;
 /// The longest path of a Unix socket, in bytes: `sun_path` has 108 with its final zero.
@@ -23,17 +25,19 @@ const CONNECTIONS_MAX: u32 = 65_536;
 pub struct Config {
     /// The pool, for logs.
     pub pool: String,
-    /// The agent's name; must be the one that its token proves.
-    pub name: AgentName,
+    /// The agent's name; must be the one that its token proves. May be given as `--name` instead.
+    #[serde(default)]
+    pub name: Option<AgentName>,
     /// `host:port` of each master.
     pub masters: Vec<String>,
     /// The file with the token that proves the agent's name.
     pub token_file: PathBuf,
-    /// Where the data listener binds; port 0 takes a free one.
+    /// Where the data listener binds; port 0 takes a free one. Where `advertise_addr` is an IPv6
+    /// address, `0.0.0.0` here and in `metrics_addr` is taken as `[::]`: all addresses.
     #[serde(default = "any_loopback_port")]
     pub data_addr: String,
     /// `host`, `host:port` or `host:0` under which others reach the data listener. Without it, or
-    /// with port 0, what the listener is bound to is taken.
+    /// with port 0, what the listener is bound to is taken. May be given as `--advertise-addr`.
     #[serde(default)]
     pub advertise_addr: Option<String>,
     /// All members of the pool are on this machine: loopback may be advertised.
@@ -180,6 +184,29 @@ impl Config {
         })?;
         config.check()?;
         Ok(config)
+    }
+
+    /// With what was given as flags, which wins: a file is for all agents of a pool, and flags are
+    /// for one.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] if neither gives the name.
+    pub fn with(mut self, flags: Flags) -> Result<Self, ConfigError> {
+        self.name = flags.name.or(self.name);
+        self.advertise_addr = flags.advertise_addr.or(self.advertise_addr);
+        self.agent_name()?;
+        Ok(self)
+    }
+
+    /// The agent's name.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] if nobody gave one.
+    pub fn agent_name(&self) -> Result<&AgentName, ConfigError> {
+        self.name.as_ref().ok_or_else(|| ConfigError::Value {
+            key: "name",
+            problem: "an agent needs one; give it here or as --name".to_owned(),
+        })
     }
 
     /// Checks the values that their kinds do not.

@@ -10,7 +10,7 @@ use larder_telemetry::{Registry, error_chain};
 use larder_transfer::SlabMemory;
 use larder_types::{Epoch, SlabRef};
 use larder_wire::agent::Event as Outcome;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::data::{DataMessage, now};
@@ -51,6 +51,8 @@ pub(crate) struct ControlStart {
     pub(crate) data: mpsc::Sender<DataMessage>,
     pub(crate) outcomes: mpsc::Receiver<Vec<Outcome>>,
     pub(crate) status: watch::Sender<Status>,
+    /// Whoever asks whether this thread turns.
+    pub(crate) pings: mpsc::Receiver<oneshot::Sender<()>>,
     pub(crate) stop: watch::Receiver<bool>,
 }
 
@@ -140,6 +142,7 @@ impl Control {
         let heard = tokio::select! {
             biased;
             () = told_to_stop(&mut start.stop), if !self.stopping => Heard::Stop,
+            Some(pong) = start.pings.recv() => Heard::Ping(pong),
             outcomes = start.outcomes.recv() => Heard::Outcomes(outcomes),
             sent = send_order(&start.data, &mut self.orders), if waiting => Heard::Sent(sent),
             () = tokio::time::sleep(Duration::from_millis(pause_ms)), if wake.is_some() => {
@@ -160,6 +163,11 @@ impl Control {
             }
             Heard::Outcomes(outcomes) => {
                 Event::Happened(outcomes.ok_or(AgentError::Ended("data"))?)
+            }
+            Heard::Ping(pong) => {
+                // Whoever asked may have given up.
+                let _ = pong.send(());
+                return Ok(None);
             }
             Heard::Sent(sent) => return sent.map(|()| None),
             Heard::Time => Event::Tick,
@@ -319,6 +327,7 @@ impl Control {
 /// What came first.
 enum Heard {
     Stop,
+    Ping(oneshot::Sender<()>),
     Outcomes(Option<Vec<Outcome>>),
     Sent(Result<(), AgentError>),
     Time,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::advertise::AdvertiseError;
+use crate::cache_node::CacheNodeError;
 use crate::config::ConfigError;
 use crate::inventory::limits::LimitError;
 use crate::socket::SocketError;
@@ -27,6 +28,9 @@ pub enum AgentError {
     /// See the cause.
     #[error("the agent's socket is not available")]
     Socket(#[from] SocketError),
+    /// See the cause.
+    #[error("the agent cannot show its state in the cluster")]
+    CacheNode(#[from] CacheNodeError),
     /// The token cannot be read.
     #[error("token_file: {0}")]
     Token(String),

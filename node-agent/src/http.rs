@@ -31,31 +31,46 @@ const LIMITS: Limits = Limits {
 /// How long a page waits for the data thread, in ms.
 const SHOW_MS: u64 = 500;
 
+/// How long the control thread may take for an answer, in ms. It never waits for anything, so a
+/// turn takes far less; kubelets give a probe two seconds.
+const PING_MS: u64 = 1_500;
+
+/// What the pages are made of.
 #[derive(Clone)]
-struct Page {
+pub(crate) struct Page {
     registry: Registry,
     status: watch::Receiver<Status>,
     data: mpsc::Sender<DataMessage>,
+    pings: mpsc::Sender<oneshot::Sender<()>>,
     clock: fn() -> LocalMs,
+}
+
+impl Page {
+    pub(crate) fn new(
+        registry: &Registry,
+        status: &watch::Receiver<Status>,
+        data: &mpsc::Sender<DataMessage>,
+        pings: mpsc::Sender<oneshot::Sender<()>>,
+    ) -> Self {
+        Self {
+            registry: registry.clone(),
+            status: status.clone(),
+            data: data.clone(),
+            pings,
+            clock: crate::data::now,
+        }
+    }
 }
 
 /// Starts the thread that serves the port until `stop` turns true or its sender is gone.
 pub(crate) fn spawn(
     listener: TcpListener,
-    registry: Registry,
-    status: watch::Receiver<Status>,
-    data: mpsc::Sender<DataMessage>,
+    page: Page,
     stop: watch::Receiver<bool>,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let page = Page {
-        registry,
-        status,
-        data,
-        clock: crate::data::now,
-    };
     std::thread::Builder::new()
         .name("larder-metrics".to_owned())
         .spawn(move || runtime.block_on(serve(listener, page, stop)))
@@ -93,16 +108,26 @@ async fn metrics(State(page): State<Page>) -> impl IntoResponse {
     )
 }
 
-/// Live as long as the control side runs, mounted or not: a master that is away is no reason to
-/// restart an agent and lose its cache.
+/// Live as long as the thread that sends heartbeats turns, mounted or not: a master that is away
+/// is no reason to restart an agent and lose its cache.
 async fn healthz(State(page): State<Page>) -> impl IntoResponse {
-    if page.status.has_changed().is_ok() {
-        (StatusCode::OK, "live\n")
-    } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the control side has ended\n",
-        )
+    match not_live(&page.pings).await {
+        None => (StatusCode::OK, "live\n"),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+    }
+}
+
+/// Why an agent is not live; `None` if its control thread answers.
+async fn not_live(pings: &mpsc::Sender<oneshot::Sender<()>>) -> Option<&'static str> {
+    let (pong, answered) = oneshot::channel();
+    let exchange = async {
+        pings.send(pong).await.ok()?;
+        answered.await.ok()
+    };
+    match timeout(Duration::from_millis(PING_MS), exchange).await {
+        Ok(Some(())) => None,
+        Ok(None) => Some("the control thread has ended\n"),
+        Err(_) => Some("the control thread is stuck: it does not answer\n"),
     }
 }
 
@@ -129,6 +154,24 @@ fn not_ready(status: &Status, now: LocalMs) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn live_means_that_the_control_thread_turns() {
+        let (pings, mut asked) = mpsc::channel(1);
+        let (why, ()) = tokio::join!(not_live(&pings), async {
+            let pong: oneshot::Sender<()> = asked.recv().await.expect("a ping");
+            pong.send(()).expect("waited for");
+        });
+        assert_eq!(why, None);
+        // Nobody takes the pings any more: the first waits in the channel, the second before it.
+        for _ in 0..2 {
+            let why = not_live(&pings).await.expect("stuck");
+            assert!(why.contains("stuck"), "{why}");
+        }
+        drop(asked);
+        let why = not_live(&pings).await.expect("gone");
+        assert!(why.contains("ended"), "{why}");
+    }
 
     #[test]
     fn ready_means_mounted_and_heard_lately() {

@@ -6,18 +6,27 @@
 pub mod advertise;
 pub mod agent;
 mod atomic_file;
+#[cfg(feature = "kubernetes")]
+pub mod cache_node;
+#[cfg(not(feature = "kubernetes"))]
+#[path = "no_cache_node.rs"]
+pub mod cache_node;
 pub mod config;
 mod control;
 mod data;
 pub mod epoch_file;
 mod error;
+pub mod flags;
+mod folder;
 mod http;
 pub mod identity_file;
 pub mod inventory;
 mod listeners;
 pub mod maker;
 mod master_link;
+pub mod membership;
 mod metrics;
+mod open_files;
 mod ready_file;
 pub mod segment_plan;
 pub mod socket;
@@ -26,16 +35,20 @@ pub mod step;
 
 use std::sync::Arc;
 
-pub use agent::{RunningAgent, start};
+pub use agent::{RunningAgent, start, start_member};
 pub use config::Config;
 pub use error::AgentError;
+pub use flags::{CacheNodeRef, Flags};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Runs an agent until SIGTERM or SIGINT; then it unmounts and stops. Sets up logging.
+/// Runs an agent until SIGTERM or SIGINT; then it unmounts and stops. Sets up logging. What the
+/// flags say wins over the configuration.
 ///
 /// # Errors
 /// [`AgentError`]: it could not start, or a part of it failed.
-pub fn run(config: Config) -> Result<(), AgentError> {
+pub fn run(config: Config, flags: Flags) -> Result<(), AgentError> {
+    let (node, pod_uid) = (flags.cache_node.clone(), flags.pod_uid.clone());
+    let config = config.with(flags)?;
     let format = config.log.format.parse()?;
     larder_telemetry::trace::init(format, &config.log.filter)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -50,7 +63,11 @@ pub fn run(config: Config) -> Result<(), AgentError> {
         ))
     });
     let (mut terminate, mut interrupt) = signals.map_err(AgentError::Start)?;
-    let agent = start(&config, Arc::new(maker::MemfdMaker))?;
+    let member = match node {
+        Some(node) => Some(runtime.block_on(cache_node::Member::find(node, pod_uid))?),
+        None => None,
+    };
+    let agent = start_member(&config, Arc::new(maker::MemfdMaker), member)?;
     let mut status = agent.status();
     runtime.block_on(async {
         tokio::select! {

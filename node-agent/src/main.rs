@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use larder_node_agent::{Config, run};
+use larder_node_agent::{CacheNodeRef, Config, Flags, run};
 use larder_telemetry::error_chain;
+use larder_types::AgentName;
 
 /// Owns a node's memory and serves its segments to clients of a Larder pool.
 #[derive(Debug, Parser)]
@@ -14,6 +15,19 @@ struct Arguments {
     /// The configuration: one JSON file.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// The agent's name; wins over `name` of the configuration.
+    #[arg(long)]
+    name: Option<AgentName>,
+    /// Where others reach this agent, as host, host:port or an IPv4 or IPv6 address; without a
+    /// port it is the one of `data_addr`. Wins over `advertise_addr` of the configuration.
+    #[arg(long, value_name = "ADDR")]
+    advertise_addr: Option<String>,
+    /// The CacheNode in which this agent shows its state, as namespace/name.
+    #[arg(long, value_name = "NS/NAME")]
+    cache_node: Option<CacheNodeRef>,
+    /// Uid of the pod that this agent runs in, to be shown there.
+    #[arg(long, value_name = "UID", requires = "cache_node")]
+    pod_uid: Option<String>,
     /// Read and check the configuration, say so, and end.
     #[arg(long)]
     check_config: bool,
@@ -26,7 +40,14 @@ const INVALID: u8 = 2;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let config = match Config::load(&arguments.config) {
+    let flags = Flags {
+        name: arguments.name,
+        advertise_addr: arguments.advertise_addr,
+        cache_node: arguments.cache_node,
+        pod_uid: arguments.pod_uid,
+    };
+    let config = Config::load(&arguments.config).and_then(|config| config.with(flags.clone()));
+    let config = match config {
         Ok(config) => config,
         Err(error) => return end(INVALID, &error),
     };
@@ -34,7 +55,7 @@ fn main() -> ExitCode {
         println!("{} is valid", arguments.config.display());
         return ExitCode::SUCCESS;
     }
-    match run(config) {
+    match run(config, flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => end(FAILED, &error),
     }

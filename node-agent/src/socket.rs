@@ -3,11 +3,18 @@
 //! Anybody may connect: what a client may do is proven by its session token. Pods share uids, so
 //! the mode of the file could not tell them apart.
 
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::folder;
+
+/// How often a folder is made again that an agent which left has just removed. Once is enough
+/// unless pools come and go faster than an agent starts.
+const TRIES_MAX: u32 = 8;
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
@@ -32,12 +39,26 @@ pub enum SocketError {
     },
 }
 
+impl SocketError {
+    fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 /// A socket that this agent serves.
 #[derive(Debug)]
 pub struct ServedSocket {
     path: PathBuf,
-    /// Device and inode of the file: what has the name later may be another agent's.
-    file: (u64, u64),
+    /// Which file it is: what has the name later may be another agent's.
+    file: FileId,
+}
+
+/// Device, inode and time of birth: a number of an inode is soon given again. Some file systems
+/// know no birth; then the numbers have to do.
+type FileId = (u64, u64, Option<SystemTime>);
+
+fn file_id(metadata: &Metadata) -> FileId {
+    (metadata.dev(), metadata.ino(), metadata.created().ok())
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SocketError {
@@ -69,9 +90,18 @@ fn lock_folder(path: &Path) -> Result<File, SocketError> {
 /// # Errors
 /// [`SocketError`].
 pub fn bind(path: &Path) -> Result<(UnixListener, ServedSocket), SocketError> {
+    let mut tries = 1;
+    loop {
+        match bind_once(path) {
+            Err(error) if error.is_not_found() && tries < TRIES_MAX => tries += 1,
+            bound => return bound,
+        }
+    }
+}
+
+fn bind_once(path: &Path) -> Result<(UnixListener, ServedSocket), SocketError> {
     let folder = folder_of(path);
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-    made.map_err(failed("making", folder))?;
+    folder::make(folder, 0o755).map_err(failed("making", folder))?;
     let _lock = lock_folder(path)?;
     remove_dead(path)?;
     let listener = UnixListener::bind(path).map_err(failed("binding", path))?;
@@ -81,14 +111,27 @@ pub fn bind(path: &Path) -> Result<(UnixListener, ServedSocket), SocketError> {
         std::fs::symlink_metadata(path)
     };
     let metadata = prepare().map_err(failed("opening", path))?;
-    let file = (metadata.dev(), metadata.ino());
     Ok((
         listener,
         ServedSocket {
             path: path.to_owned(),
-            file,
+            file: file_id(&metadata),
         },
     ))
+}
+
+/// Removes the folder of a socket, if nothing is in it: not even the socket of another agent.
+///
+/// # Errors
+/// [`SocketError::Io`].
+pub(crate) fn remove_folder(path: &Path) -> Result<(), SocketError> {
+    let folder = folder_of(path);
+    match std::fs::remove_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(failed("removing", folder)(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Removes the socket of an agent that is not there any more.
@@ -128,7 +171,7 @@ impl ServedSocket {
     pub fn remove(self) -> Result<(), SocketError> {
         let _lock = lock_folder(&self.path)?;
         let found = std::fs::symlink_metadata(&self.path);
-        if found.is_ok_and(|found| (found.dev(), found.ino()) == self.file) {
+        if found.is_ok_and(|found| file_id(&found) == self.file) {
             std::fs::remove_file(&self.path).map_err(failed("removing", &self.path))?;
         }
         Ok(())
@@ -182,6 +225,36 @@ mod tests {
         let (_listener, _socket) = bind(&path).expect("taken over");
         former.remove().expect("nothing to do");
         UnixStream::connect(&path).expect("still served");
+    }
+
+    #[test]
+    fn the_number_of_a_dead_socket_may_be_given_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("agent.sock");
+        let (dead, former) = bind(&path).expect("made");
+        drop(dead);
+        let (_listener, served) = bind(&path).expect("taken over");
+        if former.file == served.file {
+            println!("skipped: this file system gives numbers again and knows no birth");
+            return;
+        }
+        former.remove().expect("nothing to do");
+        UnixStream::connect(&path).expect("still served");
+    }
+
+    #[test]
+    fn a_folder_is_removed_only_when_nothing_is_in_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cache.small/agent.sock");
+        let (listener, socket) = bind(&path).expect("made");
+        let error = remove_folder(&path).expect_err("the socket is in it");
+        assert!(error.to_string().contains("cache.small"), "{error}");
+        drop(listener);
+        socket.remove().expect("removed");
+        remove_folder(&path).expect("removed");
+        assert!(!path.parent().expect("a folder").exists());
+        remove_folder(&path).expect("nothing to do");
+        bind(&path).expect("made again");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
-use larder_node_agent::Config;
+use larder_node_agent::{Config, Flags};
 use larder_telemetry::error_chain;
 use serde_json::{Value, json};
 
@@ -59,7 +59,6 @@ fn an_unknown_key_is_named() {
 fn a_missing_key_is_named() {
     for key in [
         "pool",
-        "name",
         "masters",
         "token_file",
         "socket_path",
@@ -75,6 +74,42 @@ fn a_missing_key_is_named() {
             error_chain(&error)
         );
     }
+}
+
+fn flags(name: Option<&str>, advertise_addr: Option<&str>) -> Flags {
+    Flags {
+        name: name.map(|name| name.parse().expect("a name")),
+        advertise_addr: advertise_addr.map(str::to_owned),
+        ..Flags::default()
+    }
+}
+
+#[test]
+fn what_differs_by_node_may_be_given_as_flags() {
+    let mut shared = minimal();
+    shared.as_object_mut().expect("an object").remove("name");
+    let shared = || Config::parse(&shared.to_string()).expect("all but the name");
+    let given = flags(Some("node-1"), Some("fd00::7"));
+    let config = shared().with(given.clone()).expect("complete");
+    assert_eq!(config.agent_name().expect("a name").as_str(), "node-1");
+    assert_eq!(config.advertise_addr.as_deref(), Some("fd00::7"));
+    let error = shared()
+        .with(Flags::default())
+        .expect_err("no name")
+        .to_string();
+    assert!(
+        error.contains("name") && error.contains("--name"),
+        "{error}"
+    );
+    // Where both say something, the flag wins.
+    let text = with("advertise_addr", json!("10.0.0.1:1"));
+    let both = || Config::parse(&text).expect("valid");
+    let config = both().with(given).expect("valid");
+    assert_eq!(config.agent_name().expect("a name").as_str(), "node-1");
+    assert_eq!(config.advertise_addr.as_deref(), Some("fd00::7"));
+    let config = both().with(Flags::default()).expect("valid");
+    assert_eq!(config.agent_name().expect("a name").as_str(), "small-0");
+    assert_eq!(config.advertise_addr.as_deref(), Some("10.0.0.1:1"));
 }
 
 #[test]

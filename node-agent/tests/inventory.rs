@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use larder_node_agent::inventory::limits::{self, LimitError, Needs};
+use larder_node_agent::inventory::memory::Memory;
 use larder_node_agent::inventory::nics::NicKind;
 use larder_node_agent::inventory::{Inventory, SystemRoot};
 use larder_node_agent::segment_plan::plan;
@@ -170,7 +171,7 @@ fn too_little_memory_is_refused_in_one_sentence() {
     let sentence = error.to_string();
     for part in [
         "1073741824",
-        "1107296256",
+        "1111770180",
         "536870912",
         "control group",
         "dram_bytes",
@@ -179,6 +180,99 @@ fn too_little_memory_is_refused_in_one_sentence() {
     }
     assert!(!sentence.contains('\n'));
     assert!(limits::check(needs(256 << 20, 4, 10), Some(&memory), &inventory.limits).is_ok());
+}
+
+/// Files of control groups and what they hold.
+type Files = &'static [(&'static str, &'static str)];
+
+/// What a container shows of its memory limit, and the limit.
+#[test]
+fn the_limit_of_a_pod_is_found_in_every_kind_of_control_group() {
+    const V1: &str = "memory/memory.limit_in_bytes";
+    let cases: [(&str, Files, Option<u64>); 8] = [
+        // Version 2 in a namespace of its own, as pods have it.
+        ("0::/\n", &[("memory.max", "1073741824\n")], Some(GIB)),
+        ("0::/\n", &[("memory.max", "max\n")], None),
+        ("0::/\n", &[], None),
+        // Without that namespace: the path is the node's, and what is mounted the container's.
+        (
+            "0::/kubepods.slice/kubepods-pod7.slice/cri-1.scope\n",
+            &[("memory.max", "1073741824\n")],
+            Some(GIB),
+        ),
+        // Seen from a sibling's namespace.
+        (
+            "0::/../cri-1.scope\n",
+            &[("memory.max", "1073741824\n")],
+            Some(GIB),
+        ),
+        // The whole tree is mounted: the lowest of container and pod counts.
+        (
+            "0::/kubepods.slice/cri-1.scope\n",
+            &[
+                ("kubepods.slice/memory.max", "1073741824\n"),
+                ("kubepods.slice/cri-1.scope/memory.max", "2147483648\n"),
+            ],
+            Some(GIB),
+        ),
+        // Version 1, and both at once.
+        (
+            "5:memory:/kubepods/burstable/pod7/1\n",
+            &[(V1, "1073741824\n")],
+            Some(GIB),
+        ),
+        (
+            "5:cpu,memory:/kubepods/pod7/1\n0::/\n",
+            &[(V1, "9223372036854771712\n")],
+            None,
+        ),
+    ];
+    for (groups, files, limit) in cases {
+        let root = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            std::fs::write(path, text).expect("written");
+        };
+        write(
+            "proc/meminfo",
+            "MemTotal: 8388608 kB\nMemAvailable: 8388608 kB\n",
+        );
+        write("proc/self/cgroup", groups);
+        for (path, text) in files {
+            write(&format!("sys/fs/cgroup/{path}"), text);
+        }
+        let inventory = Inventory::read(&SystemRoot::new(root.path()), GIB);
+        let memory = inventory.memory.expect("memory");
+        assert_eq!(memory.cgroup_limit_bytes, limit, "{groups}");
+        let checked = limits::check(needs(GIB, 16, 10), Some(&memory), &inventory.limits);
+        assert_eq!(checked.is_err(), limit.is_some(), "{groups}: {checked:?}");
+    }
+}
+
+#[test]
+fn a_limit_without_room_for_records_is_said_with_the_needed_figure() {
+    let memory = |limit| Memory {
+        total_bytes: 64 * GIB,
+        available_bytes: 64 * GIB,
+        cgroup_limit_bytes: limit,
+    };
+    let limits = read("server").limits;
+    let warnings = |limit| {
+        let memory = memory(limit);
+        let verdict = limits::check(needs(16 * GIB, 256, 10), Some(&memory), &limits);
+        verdict.expect("it starts").warnings
+    };
+    // What the operator gives: a 32nd of the slabs and 128 MiB.
+    assert_eq!(warnings(Some(16 * GIB + GIB / 2 + (128 << 20))), [""; 0]);
+    assert_eq!(warnings(None), [""; 0], "a machine is no container");
+    let tight = warnings(Some(16 * GIB + (128 << 20)));
+    let wanted = 16 * GIB + (32 << 20) + 16 * GIB / 240 + (16 * GIB / 32_768) * 560;
+    assert!(
+        tight[0].contains(&format!("raise the limit to {wanted} bytes")),
+        "{tight:?}"
+    );
+    assert_eq!(warnings(Some(wanted)), [""; 0], "that is enough");
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn values_come_from_standard_input_and_addresses_from_arguments() {
     // Variables that name another pool do not stand against a flag; empty ones are none.
     let got = pool
         .command(&["--tenant", "team-b", "get", "typed"])
-        .env("LARDER_MASTER", "127.0.0.1:1")
+        .env("LARDER_MASTERS", "127.0.0.1:1")
         .env("LARDER_TOKEN_FILE", "/no/such")
         .env("LARDER_SOCKET", "/no/such")
         .env("XDG_RUNTIME_DIR", "")
@@ -175,12 +175,38 @@ fn values_come_from_standard_input_and_addresses_from_arguments() {
     assert_eq!(got.stdout, b"hello\n", "{got:?}");
     let got = bare()
         .args(["get", "typed"])
-        .env("LARDER_MASTER", &master)
+        .env("LARDER_MASTERS", &master)
         .env("LARDER_TOKEN_FILE", &token)
         .env("LARDER_DIR", "")
         .output()
         .expect("the program runs");
     assert_eq!(got.stdout, b"hello\n", "{got:?}");
+}
+
+#[test]
+fn the_variables_of_a_pod_are_enough() {
+    let pool = Pool::up();
+    let document = pool.document();
+    let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+    let master = text(&document["masters"][0]["client_addr"]);
+    let token = text(&document["tokens"]["team-b"]);
+    // As in a pod whose node has no socket: bytes go by tcp, and that is said.
+    let got = bare()
+        .args(["--output", "json", "status"])
+        .env("LARDER_MASTERS", master.replace("127.0.0.1", "localhost"))
+        .env("LARDER_TOKEN_FILE", &token)
+        .env("LARDER_TENANT", "team-b")
+        .env("LARDER_SOCKET", "/no/such/agent.sock")
+        .env("LARDER_SOCKET_FOLDER", "/no/such")
+        .env("LARDER_TOKEN_AUDIENCE", "larder")
+        .env("LARDER_POOL", "small")
+        .output()
+        .expect("the program runs");
+    let said = String::from_utf8_lossy(&got.stderr);
+    assert!(said.contains("bytes go by tcp"), "{got:?}");
+    let status: serde_json::Value = serde_json::from_slice(&got.stdout).expect("JSON");
+    assert_eq!(status["principal"]["Tenant"], "team-b", "{status}");
+    assert_eq!(status["local"], false, "{status}");
 }
 
 #[test]

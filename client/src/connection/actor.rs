@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::greet::{NoSession, connect};
+use super::greet::{NoSession, Resolve, connect};
 use super::served::{End, Served};
 use super::{Call, CallFailure, Link, Session};
 use crate::options::{ClientOptions, Credential};
@@ -23,6 +23,7 @@ const STEADY: Duration = Duration::from_secs(1);
 /// Owns the socket and the calls that wait.
 #[derive(Debug)]
 pub(super) struct Actor {
+    resolver: Arc<dyn Resolve>,
     masters: Vec<String>,
     credential: Credential,
     name: String,
@@ -37,14 +38,14 @@ pub(super) struct Actor {
 
 impl Actor {
     pub(super) fn new(
-        options: &ClientOptions,
+        (options, resolver): (&ClientOptions, Arc<dyn Resolve>),
         incarnation: Incarnation,
-        calls: mpsc::Receiver<Call>,
-        own_calls: mpsc::WeakSender<Call>,
+        (calls, own_calls): (mpsc::Receiver<Call>, mpsc::WeakSender<Call>),
         link: watch::Sender<Link>,
         token: watch::Sender<Vec<u8>>,
     ) -> Self {
         Self {
+            resolver,
             masters: options.masters.clone(),
             credential: options.token.clone(),
             name: shortened(&options.name),
@@ -63,11 +64,11 @@ impl Actor {
         let mut failed_in_a_row = 0;
         loop {
             let master = self.masters[self.next_master % self.masters.len()].clone();
-            let hello = self.hello();
+            let hello = self.hello().await;
             let connected = tokio::select! {
                 biased;
                 () = closed(&self.link) => return,
-                connected = connect(&master, &hello) => connected,
+                connected = connect(&*self.resolver, &master, &hello) => connected,
             };
             match connected {
                 Ok((stream, decoder, welcome)) => {
@@ -118,12 +119,12 @@ impl Actor {
         }
     }
 
-    fn hello(&self) -> Hello {
+    async fn hello(&mut self) -> Hello {
         Hello {
             protocol_min: PROTOCOL_MIN,
             protocol_max: PROTOCOL_MAX,
             features: 0,
-            credential: self.credential.bytes().to_vec(),
+            credential: self.credential.renewed().await.to_vec(),
             purpose: Purpose::Client,
             name: self.name.clone(),
             incarnation: self.incarnation,

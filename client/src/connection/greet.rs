@@ -1,16 +1,24 @@
 //! Connects to one master and says hello.
 
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::time::Duration;
 
 use larder_wire::decoder::FrameDecoder;
 use larder_wire::frame::{FLAG_ERROR, Frame, NO_DEADLINE};
-use larder_wire::hello::{Hello, Refused, Welcome};
+use larder_wire::hello::{Hello, Refused, RefusedReason, Welcome};
 use larder_wire::limit::HELLO_TIMEOUT_MS;
 use larder_wire::{FrameError, Kind, decode_body, encode_frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
+/// How long a name may take to be resolved.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most addresses of one name: more masters than any pool has.
+const ADDRESSES_MAX: usize = 16;
 /// How long one master may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -27,13 +35,71 @@ pub(super) enum NoSession {
     Rejected(Refused),
 }
 
-/// Connects to one master and says hello.
+/// Finds the addresses of `host:port`.
+pub(super) trait Resolve: Send + Sync + std::fmt::Debug {
+    /// At least one address, or why there is none.
+    fn resolve<'a>(&'a self, master: &'a str) -> Resolved<'a>;
+}
+
+/// Addresses on their way.
+pub(super) type Resolved<'a> =
+    Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
+
+/// Asks the system, which asks DNS: nothing is kept, because a pod comes back under another
+/// address.
+#[derive(Debug)]
+pub(super) struct System;
+
+impl Resolve for System {
+    fn resolve<'a>(&'a self, master: &'a str) -> Resolved<'a> {
+        Box::pin(async move { Ok(lookup_host(master).await?.collect()) })
+    }
+}
+
+/// A connection with its session.
+pub(super) type Greeted = (TcpStream, FrameDecoder, Welcome);
+
+/// Connects to one master and says hello, at one address of its name after the other.
 pub(super) async fn connect(
+    resolver: &dyn Resolve,
     master: &str,
     hello: &Hello,
-) -> Result<(TcpStream, FrameDecoder, Welcome), NoSession> {
-    let unreachable = |error: std::io::Error| NoSession::Unreachable(error.to_string());
-    let stream = match timeout(CONNECT_TIMEOUT, TcpStream::connect(master)).await {
+) -> Result<Greeted, NoSession> {
+    let addresses = match timeout(RESOLVE_TIMEOUT, resolver.resolve(master)).await {
+        Ok(resolved) => resolved.map_err(|error| NoSession::Unreachable(error.to_string()))?,
+        Err(_) => {
+            let detail = "its name is not resolved in time".to_owned();
+            return Err(NoSession::Unreachable(detail));
+        }
+    };
+    let mut outcome = NoSession::Unreachable("its name has no address".to_owned());
+    for address in addresses.into_iter().take(ADDRESSES_MAX) {
+        match reach(address, hello).await {
+            Ok(greeted) => return Ok(greeted),
+            // Behind every address is the same pool: it would say the same of us.
+            Err(NoSession::Rejected(refused)) if !is_passing(refused.reason) => {
+                return Err(NoSession::Rejected(refused));
+            }
+            // A refusal says more than silence, and silence more than a closed port.
+            Err(other) => outcome = outcome.or(other),
+        }
+    }
+    Err(outcome)
+}
+
+impl NoSession {
+    /// The one of two that says more.
+    fn or(self, other: Self) -> Self {
+        match (&self, &other) {
+            (Self::Rejected(_), _) | (Self::Silent, Self::Unreachable(_)) => self,
+            _ => other,
+        }
+    }
+}
+
+async fn reach(address: SocketAddr, hello: &Hello) -> Result<Greeted, NoSession> {
+    let unreachable = |error: io::Error| NoSession::Unreachable(error.to_string());
+    let stream = match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
         Ok(connected) => connected.map_err(unreachable)?,
         Err(_) => {
             return Err(NoSession::Unreachable(
@@ -42,28 +108,29 @@ pub(super) async fn connect(
         }
     };
     stream.set_nodelay(true).map_err(unreachable)?;
-    match timeout(
-        Duration::from_millis(HELLO_TIMEOUT_MS),
-        say_hello(stream, hello),
-    )
-    .await
-    {
+    let hello_timeout = Duration::from_millis(HELLO_TIMEOUT_MS);
+    match timeout(hello_timeout, say_hello(stream, hello)).await {
         Ok(outcome) => outcome,
         Err(_) => Err(NoSession::Silent),
     }
 }
 
-async fn say_hello(
-    mut stream: TcpStream,
-    hello: &Hello,
-) -> Result<(TcpStream, FrameDecoder, Welcome), NoSession> {
+/// Whether a refusal says nothing of us, so that the same hello may be accepted later.
+pub(super) const fn is_passing(reason: RefusedReason) -> bool {
+    matches!(
+        reason,
+        RefusedReason::Busy | RefusedReason::Stopping | RefusedReason::Expired
+    )
+}
+
+async fn say_hello(mut stream: TcpStream, hello: &Hello) -> Result<Greeted, NoSession> {
     let broken = |error: FrameError| match error {
         FrameError::Magic(HTTP) => {
             NoSession::Unreachable("it answers HTTP; is it the admin or metrics port?".to_owned())
         }
         error => NoSession::Unreachable(error.to_string()),
     };
-    let lost = |error: std::io::Error| NoSession::Unreachable(error.to_string());
+    let lost = |error: io::Error| NoSession::Unreachable(error.to_string());
     let mut out = Vec::new();
     encode_frame(
         &mut out,

@@ -4,21 +4,13 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cases::{Edit, Kind, SIZE, SLAB, TENANT_ID, edited, set, tier};
 use crate::{CacheNode, CachePool, CacheTenant};
 
 mod rules;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Pool,
-    Tenant,
-    Node,
-}
-
 impl Kind {
-    const ALL: [Self; 3] = [Self::Pool, Self::Tenant, Self::Node];
-
-    fn schema(self) -> Value {
+    pub(super) fn schema(self) -> Value {
         match self {
             Self::Pool => definition::schema::<CachePool>(),
             Self::Tenant => definition::schema::<CacheTenant>(),
@@ -26,92 +18,13 @@ impl Kind {
         }
     }
 
-    fn admission(self) -> Admission {
+    pub(super) fn admission(self) -> Admission {
         match self {
             Self::Pool => Admission::of::<CachePool>(),
             Self::Tenant => Admission::of::<CacheTenant>(),
             Self::Node => Admission::of::<CacheNode>(),
         }
     }
-
-    /// A sound object that every case changes.
-    fn base(self) -> Value {
-        match self {
-            Self::Pool => json!({
-                "apiVersion": "larder.dev/v1alpha1",
-                "kind": "CachePool",
-                "metadata": { "name": "demo" },
-                "spec": {
-                    "nodes": { "count": 3 },
-                    "tiers": [{
-                        "name": "memory", "medium": "Dram", "size": "1Gi", "slabSize": "64Mi",
-                    }],
-                },
-            }),
-            Self::Tenant => json!({
-                "apiVersion": "larder.dev/v1alpha1",
-                "kind": "CacheTenant",
-                "metadata": { "name": "team-a" },
-                "spec": {
-                    "poolRef": { "name": "demo" },
-                    "tenantId": "team-a",
-                    "limit": { "bytes": "1Gi" },
-                    "viewBytes": "1Mi",
-                },
-            }),
-            Self::Node => json!({
-                "apiVersion": "larder.dev/v1alpha1",
-                "kind": "CacheNode",
-                "metadata": { "name": "demo-node-1" },
-                "spec": { "poolRef": { "name": "demo" }, "nodeName": "node-1" },
-            }),
-        }
-    }
-}
-
-/// JSON pointer and new value; `None` removes the field.
-type Edit = (&'static str, Option<Value>);
-
-fn edited(mut object: Value, edits: &[Edit]) -> Value {
-    for (pointer, value) in edits {
-        let (parent, name) = pointer.rsplit_once('/').unwrap();
-        let parent = object.pointer_mut(parent).unwrap();
-        match (parent, value) {
-            (Value::Object(fields), Some(value)) => {
-                fields.insert(name.to_owned(), value.clone());
-            }
-            (Value::Object(fields), None) => {
-                fields.remove(name);
-            }
-            (Value::Array(items), Some(value)) => {
-                let at: usize = name.parse().unwrap();
-                items.truncate(at);
-                items.push(value.clone());
-            }
-            _ => panic!("{pointer} cannot be edited"),
-        }
-    }
-    object
-}
-
-const SLAB: &str = "/spec/tiers/0/slabSize";
-const SIZE: &str = "/spec/tiers/0/size";
-const TENANT_ID: &str = "/spec/tenantId";
-
-fn set(pointer: &'static str, value: impl Into<Value>) -> Vec<Edit> {
-    vec![(pointer, Some(value.into()))]
-}
-
-fn set2(first: Edit, second: Edit) -> Vec<Edit> {
-    vec![first, second]
-}
-
-fn sizes(size: &str, slab: &str) -> Vec<Edit> {
-    vec![(SIZE, Some(json!(size))), (SLAB, Some(json!(slab)))]
-}
-
-fn tier(name: &str) -> Value {
-    json!({ "name": name, "medium": "Dram", "size": "1Gi", "slabSize": "64Mi" })
 }
 
 fn refusal(kind: Kind, edits: &[Edit]) -> String {

@@ -120,7 +120,7 @@ fn names_and_columns_are_as_documented() {
     let expected = |short: &str, columns: &str| (short.to_owned(), columns.to_owned());
     assert_eq!(
         facts(CachePool::crd()),
-        expected("cpool", "Ready,Nodes,Capacity,Used,Age")
+        expected("cpool", "Ready,Nodes,Desired,Capacity,Used,Age")
     );
     assert_eq!(
         facts(CacheTenant::crd()),

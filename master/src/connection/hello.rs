@@ -100,9 +100,12 @@ impl Lane {
 async fn prove(hello: &Hello, identity: &dyn Identity) -> Result<Principal, Refused> {
     let principal = identity.prove(&hello.credential).await.map_err(|error| {
         let reason = match error {
-            IdentityError::Unknown => RefusedReason::Credential,
+            IdentityError::Unknown | IdentityError::UnknownAccount { .. } => {
+                RefusedReason::Credential
+            }
             IdentityError::Unavailable { .. } => {
-                tracing::warn!(error = larder_telemetry::error_chain(&error), "identity");
+                // Whoever proves identity says it once; here it would be said to each stranger.
+                tracing::debug!(error = larder_telemetry::error_chain(&error), "identity");
                 RefusedReason::Busy
             }
         };

@@ -6,6 +6,8 @@ mod batches;
 mod life;
 mod peer;
 mod refused;
+mod reviews;
 mod rig;
 mod space;
+mod unprivileged;
 mod writers;

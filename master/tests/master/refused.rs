@@ -178,7 +178,7 @@ async fn files_that_are_not_right_keep_a_master_from_starting() {
     let chain = |error: &MasterError| larder_telemetry::error_chain(error);
     let folder = Folder::new();
     let config = prepare(&folder);
-    let open = std::fs::Permissions::from_mode(0o640);
+    let open = std::fs::Permissions::from_mode(0o644);
     std::fs::set_permissions(&config.root_key_file, open).expect("mode");
     let error = larder_master::Master::bind(config.clone())
         .await

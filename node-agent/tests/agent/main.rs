@@ -2,8 +2,13 @@
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
+#[cfg(feature = "kubernetes")]
+mod cache_node;
 mod data;
+#[cfg(feature = "kubernetes")]
+mod fake_api;
 mod fake_master;
 mod masters;
+mod pod;
 mod rig;
 mod starts;

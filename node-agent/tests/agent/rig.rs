@@ -5,7 +5,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+#[cfg(feature = "kubernetes")]
+use larder_node_agent::cache_node::Member;
 use larder_node_agent::maker::{MemfdMaker, SlabMaker};
+#[cfg(feature = "kubernetes")]
+use larder_node_agent::start_member;
 use larder_node_agent::{AgentError, Config, RunningAgent, start};
 use larder_telemetry::exposition::{parse, value};
 use larder_types::{Epoch, Registration, SlabRef, TenantId};
@@ -57,6 +61,11 @@ impl Rig {
 
     pub(crate) fn start_with(&self, maker: Arc<dyn SlabMaker>) -> RunningAgent {
         start(&self.config, maker).expect("started")
+    }
+
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn start_member(&self, member: Member) -> RunningAgent {
+        start_member(&self.config, Arc::new(MemfdMaker), Some(member)).expect("started")
     }
 
     pub(crate) fn refused(&self) -> AgentError {

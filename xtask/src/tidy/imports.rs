@@ -62,7 +62,7 @@ const TABLE: [Row; 12] = [
     ),
     row(
         "node-agent",
-        &["transfer", "wire", "types", "telemetry", "http"],
+        &["transfer", "wire", "types", "telemetry", "http", "crds"],
         &[],
     ),
     row("operator", &["crds", "types", "telemetry"], &[]),

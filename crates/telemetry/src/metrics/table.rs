@@ -67,6 +67,16 @@ metrics! {
     MasterRefusedTotal Master Kind::Counter, Count,
         "larder_master_refused_total" ["reason"]
         "Requests refused by a rule of the pool, by reason.";
+    MasterTokenReviewsTotal Master Kind::Counter, Count,
+        "larder_master_token_reviews_total" ["result"]
+        "ServiceAccount tokens that the API server was asked about: proven, denied, or \
+         unavailable when it gave no answer.";
+    MasterTokenCacheHitsTotal Master Kind::Counter, Count,
+        "larder_master_token_cache_hits_total" []
+        "Tokens that were known from an earlier review.";
+    MasterSubjectsFailuresTotal Master Kind::Counter, Count,
+        "larder_master_subjects_failures_total" []
+        "Changed files of subjects that could not be used; the subjects before them stay.";
     MasterObjects Master Kind::Gauge, Count,
         "larder_master_objects" ["tenant"]
         "Objects that a tenant has stored.";
