@@ -77,6 +77,8 @@ struct Prepared {
     inventory: Inventory,
     /// How many the limits allow.
     connections: u64,
+    /// How many extents memory lets it describe.
+    records: Option<u64>,
     state_dir: StateDir,
     epoch: Epoch,
     incarnation: Incarnation,
@@ -112,8 +114,8 @@ pub fn start_member(
     let state_dir = StateDir::open(&config.state_dir)?;
     read_token(&config.token_file).map_err(|error| AgentError::Token(error_chain(&error)))?;
     let listeners = listen(config)?;
-    let (connections, bound) = (verdict.connections, listeners.data_addr);
-    let prepared = prepare(config, name, inventory, connections, state_dir, bound)?;
+    let bound = listeners.data_addr;
+    let prepared = prepare(config, name, inventory, &verdict, state_dir, bound)?;
     if let Some(path) = &config.ready_file {
         remove_stale(path)?;
     }
@@ -149,7 +151,7 @@ fn prepare(
     config: &Config,
     name: AgentName,
     inventory: Inventory,
-    connections: u64,
+    verdict: &Verdict,
     state_dir: StateDir,
     bound: SocketAddr,
 ) -> Result<Prepared, AgentError> {
@@ -168,7 +170,8 @@ fn prepare(
     };
     Ok(Prepared {
         inventory,
-        connections,
+        connections: verdict.connections,
+        records: verdict.records,
         state_dir,
         epoch,
         incarnation,
@@ -209,6 +212,7 @@ fn launch(
         tcp: listeners.data,
         unix,
         connections: usize::try_from(prepared.connections).unwrap_or(1),
+        records: prepared.records,
         view_bytes: config.view_bytes,
         registry: registry.clone(),
         messages,

@@ -44,6 +44,8 @@ pub(crate) struct DataStart {
     pub(crate) tcp: TcpListener,
     pub(crate) unix: UnixListener,
     pub(crate) connections: usize,
+    /// How many extents may be described; `None` is no limit.
+    pub(crate) records: Option<u64>,
     /// Where the master gives no limit of its own.
     pub(crate) view_bytes: Option<u64>,
     pub(crate) registry: Registry,
@@ -65,7 +67,11 @@ pub(crate) fn spawn(start: DataStart) -> std::io::Result<JoinHandle<std::io::Res
 }
 
 async fn serve(start: DataStart) -> std::io::Result<()> {
-    let segments = SegmentsHandle::new(Segments::new(start.incarnation, start.epoch));
+    let mut segments = Segments::new(start.incarnation, start.epoch);
+    if let Some(records) = start.records {
+        segments.limit_records(records);
+    }
+    let segments = SegmentsHandle::new(segments);
     let mut options = ServeOptions::new(start.incarnation, start.connections);
     options.name = start.name.as_str().into();
     options.metrics = Rc::new(ServeCounters::new(&start.registry));

@@ -263,16 +263,20 @@ fn a_limit_without_room_for_records_is_said_with_the_needed_figure() {
         let verdict = limits::check(needs(16 * GIB, 256, 10), Some(&memory), &limits);
         verdict.expect("it starts").warnings
     };
-    // What the operator gives: a 32nd of the slabs and 128 MiB.
-    assert_eq!(warnings(Some(16 * GIB + GIB / 2 + (128 << 20))), [""; 0]);
-    assert_eq!(warnings(None), [""; 0], "a machine is no container");
+    assert_eq!(warnings(None), [""; 0], "a large machine");
     let tight = warnings(Some(16 * GIB + (128 << 20)));
-    let wanted = 16 * GIB + (32 << 20) + 16 * GIB / 240 + (16 * GIB / 32_768) * 560;
+    let wanted = 16 * GIB + (32 << 20) + 16 * GIB / 240 + (16 * GIB / 16_384) * 560;
     assert!(
         tight[0].contains(&format!("raise the limit to {wanted} bytes")),
         "{tight:?}"
     );
     assert_eq!(warnings(Some(wanted)), [""; 0], "that is enough");
+    let verdict = limits::check(
+        needs(16 * GIB, 256, 10),
+        Some(&memory(Some(wanted))),
+        &limits,
+    );
+    assert_eq!(verdict.expect("it starts").records, Some(16 * GIB / 16_384));
 }
 
 #[test]

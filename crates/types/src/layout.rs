@@ -34,6 +34,16 @@ pub const fn blocks(length_bytes: u64) -> u64 {
     length_bytes.div_ceil(BLOCK_BYTES)
 }
 
+/// What an agent's kernel keeps to find the pages of its slabs, as a part of them: 8 bytes of page
+/// table and 9 of index for each page of 4 KiB, and a control group pays for both.
+pub const PAGES_SHARE: u64 = 240;
+/// Memory of an agent's record of one extent: 395 bytes in tables and 128 in the file beside the
+/// slab, measured with keys of 15 bytes. A key of more than 40 makes it larger.
+pub const RECORD_MEMORY_BYTES: u64 = 560;
+/// The average size of objects, in bytes, with which a cache can be filled to the last slab: a
+/// container gets memory for so many records. Block sizes of engines begin at about this.
+pub const FULL_CACHE_OBJECT_BYTES: u64 = 16 << 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -188,6 +188,10 @@ data_reasons! {
     Unsupported = (false, "unsupported", "this listener does not offer the call"),
     /// See the text.
     Internal = (true, "internal", "a fault of the agent; its log says more"),
+    /// See the text.
+    Records = (true, "records",
+        "the agent describes as many extents as its memory allows; put larger objects, or give \
+         agents a higher memory limit"),
 }
 
 /// An agent's refusal.

@@ -3,6 +3,8 @@
 //! What cannot work is refused at the start with the figure that is needed; what works with less
 //! is said in the log or as a capability.
 
+use larder_types::layout::{FULL_CACHE_OBJECT_BYTES, PAGES_SHARE, RECORD_MEMORY_BYTES};
+
 use super::memory::Memory;
 use super::system_root::{Lack, SystemRoot};
 
@@ -23,14 +25,6 @@ const FILES_PER_CONNECTION: u64 = 2;
 const MAPS_BASE: u64 = 1024;
 /// Besides the slabs: the program (12 MiB, measured), connections, buffers.
 const MEMORY_BASE_BYTES: u64 = 32 << 20;
-/// What the kernel keeps to find the slabs' pages, as a part of the slabs: 8 bytes of page table
-/// and 9 of index for each page of 4 KiB, and a control group pays for both.
-const PAGES_SHARE: u64 = 240;
-/// Memory of one record: 395 bytes in tables and 128 in the file beside the slab, measured with
-/// keys of 15 bytes. A key of more than 40 makes it larger.
-const RECORD_BYTES: u64 = 560;
-/// If objects of this size do not fill the memory before their records do, it is worth a warning.
-const SMALL_OBJECT_BYTES: u64 = 32 << 10;
 
 /// A limit of the kind that a process may raise for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +114,8 @@ pub struct Verdict {
     pub raise_open_files: Option<u64>,
     /// How many connections the limit of open files allows; never more than asked for.
     pub connections: u64,
+    /// How many extents may be described before memory ends; `None` if memory is not known.
+    pub records: Option<u64>,
 }
 
 /// Reads the limits.
@@ -209,21 +205,17 @@ fn check_memory(needs: Needs, memory: &Memory, verdict: &mut Verdict) -> Result<
             bound,
         });
     }
-    // Beyond the limit of a control group the kernel ends the process; a whole machine has more
-    // ways out.
-    if memory.cgroup_limit_bytes == Some(usable_bytes) {
-        let records = (usable_bytes - needed_bytes) / RECORD_BYTES;
-        let object_bytes = dram_bytes / records.max(1);
-        if object_bytes > SMALL_OBJECT_BYTES {
-            let wanted = dram_bytes / SMALL_OBJECT_BYTES * RECORD_BYTES;
-            let wanted = needed_bytes.saturating_add(wanted);
-            verdict.warnings.push(format!(
-                "{bound} is {usable_bytes} bytes, which leaves room for {records} records: filled \
-                 with objects of less than {object_bytes} bytes on average, the agent would be \
-                 killed; raise the limit to {wanted} bytes, or lower dram_bytes (the size of the \
-                 tier)"
-            ));
-        }
+    let records = (usable_bytes - needed_bytes) / RECORD_MEMORY_BYTES;
+    verdict.records = Some(records);
+    let object_bytes = dram_bytes / records.max(1);
+    if object_bytes > FULL_CACHE_OBJECT_BYTES {
+        let wanted = dram_bytes / FULL_CACHE_OBJECT_BYTES * RECORD_MEMORY_BYTES;
+        let wanted = needed_bytes.saturating_add(wanted);
+        verdict.warnings.push(format!(
+            "{bound} is {usable_bytes} bytes, which leaves room for {records} records: objects of \
+             less than {object_bytes} bytes on average are refused before the cache is full; raise \
+             the limit to {wanted} bytes, or lower dram_bytes (the size of the tier)"
+        ));
     }
     Ok(())
 }

@@ -1,16 +1,15 @@
 //! A pool whose every figure was checked, so that building from it cannot fail.
 
 use larder_crds::{CachePool, PoolSettings};
+use larder_types::layout::{FULL_CACHE_OBJECT_BYTES, PAGES_SHARE, RECORD_MEMORY_BYTES};
 
 use crate::conditions::Wanted;
 use crate::names::PoolId;
 use crate::reasons::{ConditionType, Reason};
 
-/// Memory of an agent besides its slabs: program, connections, buffers. An estimate with room, not
-/// a measurement.
+/// Memory of an agent besides slabs and records: 12 MiB of program (measured), connections,
+/// buffers, and room for 100,000 records more than [`FULL_CACHE_OBJECT_BYTES`] gives.
 const AGENT_BASE_BYTES: u64 = 128 << 20;
-/// Records: an object of 4 KiB has one of about 128 bytes, so a 32nd of the slabs at worst.
-const RECORDS_SHARE: u64 = 32;
 
 /// A checked pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +20,13 @@ pub struct ValidPool {
     pub settings: PoolSettings,
     /// Memory of an agent's container, in bytes.
     pub agent_memory_bytes: u64,
+}
+
+/// What an agent's container needs for slabs of so many bytes. The agent refuses writes before its
+/// records take more than that.
+const fn agent_memory_bytes(slabs_bytes: u64) -> u64 {
+    let records_bytes = slabs_bytes / FULL_CACHE_OBJECT_BYTES * RECORD_MEMORY_BYTES;
+    slabs_bytes + slabs_bytes / PAGES_SHARE + records_bytes + AGENT_BASE_BYTES
 }
 
 /// Checks a pool.
@@ -37,8 +43,7 @@ pub fn validate(pool: &CachePool) -> Result<ValidPool, Wanted> {
     if id.uid.is_empty() {
         return Err(refuse("metadata.uid is missing".to_owned()));
     }
-    let slabs_bytes = settings.node_dram_bytes;
-    let agent_memory_bytes = slabs_bytes + slabs_bytes / RECORDS_SHARE + AGENT_BASE_BYTES;
+    let agent_memory_bytes = agent_memory_bytes(settings.node_dram_bytes);
     Ok(ValidPool {
         id,
         settings,

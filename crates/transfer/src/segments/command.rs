@@ -137,6 +137,7 @@ impl Segments {
         };
         let place = (slab.reference.segment, slab.reference.index);
         slab.table = None;
+        self.budget.note_less();
         if tell {
             slab.tell_returned = true;
         } else {

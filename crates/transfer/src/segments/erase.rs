@@ -27,6 +27,7 @@ impl Segments {
         if let (Some(table), Some(span)) = (slab.table.as_mut(), span) {
             table.erase(span, version);
         }
+        self.budget.note_less();
         if slab.holds(&extent) {
             slab.wait_for_release(extent, version);
         } else {

@@ -12,6 +12,7 @@
 //! At any moment the ranges held in one slab are pairwise equal or disjoint: a write is refused
 //! while anything holds a byte of its range, and only whole written extents are read or viewed.
 
+mod budget;
 mod check;
 mod command;
 mod epoch;
@@ -43,6 +44,7 @@ pub use handle::SegmentsHandle;
 pub use stats::SegmentsStats;
 pub use ticket::{ReadTicket, ViewTicket, WriteStart, WriteTicket};
 
+use budget::RecordBudget;
 use epoch::EpochGate;
 use event::EventQueue;
 use hold::Holds;
@@ -83,6 +85,7 @@ pub struct Segments {
     gone: BTreeSet<TenantId>,
     events: EventQueue,
     counters: Counters,
+    budget: RecordBudget,
 }
 
 impl Segments {
@@ -106,7 +109,22 @@ impl Segments {
             gone: BTreeSet::new(),
             events: EventQueue::default(),
             counters: Counters::default(),
+            budget: RecordBudget::default(),
         }
+    }
+
+    /// Refuses writes that would need more than `most` records, two erasure marks counting as one.
+    /// No limit before.
+    pub fn limit_records(&mut self, most: u64) {
+        self.budget = RecordBudget::new(most, self.described());
+    }
+
+    /// Records of all slabs, and half of the marks: a mark takes less than half of the memory.
+    fn described(&self) -> u64 {
+        let tables = self.slabs.values().filter_map(|slab| slab.table.as_ref());
+        tables
+            .map(|table| (table.records() + table.marks() / 2) as u64)
+            .sum()
     }
 
     /// Takes what the master gave at mount. Call [`Self::see_epoch`] with the epoch of that

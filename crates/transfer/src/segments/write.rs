@@ -130,6 +130,9 @@ impl Segments {
                 epoch: capability.epoch,
             },
         };
+        if !begun {
+            self.take_record()?;
+        }
         let id = self.start_hold(hold)?;
         let slab = self.slabs.get_mut(&life);
         let Some((memory, table)) =
@@ -156,6 +159,18 @@ impl Segments {
             offset_bytes,
             length_bytes,
         })
+    }
+
+    /// Room for one more record.
+    fn take_record(&mut self) -> Result<(), DataError> {
+        let mut budget = std::mem::take(&mut self.budget);
+        let taken = budget.take(|| self.described());
+        self.budget = budget;
+        if taken {
+            return Ok(());
+        }
+        let detail = format!("at most {}", self.budget.most());
+        Err(refuse(DataReason::Records, detail))
     }
 
     fn receipt(

@@ -130,7 +130,10 @@ fn numbers_of_kinds_and_reasons_stay() {
         "stale_incarnation",
     ];
     assert_eq!(data[..5], first);
-    assert_eq!((data.len(), data[17]), (18, "internal"));
+    assert_eq!(
+        (data.len(), data[17], data[18]),
+        (19, "internal", "records")
+    );
     for (place, reason) in DataReason::ALL.iter().enumerate() {
         assert_eq!(postcard::to_stdvec(reason).expect("encodes"), [place as u8]);
     }

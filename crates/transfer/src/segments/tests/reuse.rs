@@ -20,6 +20,39 @@ fn a_receipt_names_what_was_written_and_is_signed() {
 }
 
 #[test]
+fn what_memory_cannot_describe_is_refused_until_something_is_erased() {
+    let mut rig = Rig::new();
+    rig.write(extent(0, 1000), 1).expect("before the limit");
+    rig.segments.limit_records(4);
+    for n in 2..5 {
+        rig.write(extent(4096 * n, 1000), n).expect("room");
+    }
+    let refused = rig.begin(extent(4096 * 5, 1000), 5);
+    assert_eq!(
+        refused.expect_err("full").to_string(),
+        "the agent describes as many extents as its memory allows; put larger objects, or give \
+         agents a higher memory limit: at most 4"
+    );
+    assert_eq!(rig.segments.stats().writes, 0, "nothing is held by it");
+    assert!(matches!(
+        rig.begin_with(&Rig::capability(extent(4096 * 2, 1000), 2, Reach::Write)),
+        Ok(WriteStart::Already(..))
+    ));
+    rig.segments.erase(extent(4096 * 2, 1000), version(2));
+    rig.segments.erase(extent(4096 * 3, 1000), version(3));
+    rig.write(extent(4096 * 6, 1000), 6).expect("room again");
+    assert_eq!(
+        reason(rig.begin(extent(4096 * 7, 1000), 7)),
+        DataReason::Records,
+        "two marks count as a record"
+    );
+    rig.segments.take_slab(slab(0, 1));
+    rig.segments
+        .give_slab(slab(0, 2), tenant("a"), memory(), None);
+    assert_eq!(rig.segments.stats().records, 0);
+}
+
+#[test]
 fn a_repeat_of_a_written_version_is_answered_again() {
     let mut rig = Rig::new();
     let receipt = rig.write(extent(0, 70_000), 1).expect("written");
