@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::error::Failures;
 use crate::master_api::{MasterApi, MasterViews};
 use crate::metrics::OperatorMetrics;
+use crate::pool::apply::RootKeys;
 use crate::reasons::Severity;
 use crate::stores::Stores;
 
@@ -25,6 +26,8 @@ pub struct Context {
     pub master_api: Arc<dyn MasterApi>,
     /// What masters answered last.
     pub masters: MasterViews,
+    /// Which pools have a root key.
+    pub root_keys: RootKeys,
     /// Publishes events; writes like any other.
     pub recorder: Recorder,
     /// What is counted.

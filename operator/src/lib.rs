@@ -49,6 +49,7 @@ use error::{Failures, ReconcileError};
 use feed::{TRIGGERS_MAX, Triggers};
 use master_api::{MasterApi, MasterViews};
 use metrics::OperatorMetrics;
+use pool::apply::RootKeys;
 use stores::Stores;
 
 /// Changes of one object within this time are one reconcile.
@@ -123,6 +124,7 @@ async fn lead(parts: &Parts) {
         stores: stores.clone(),
         master_api: parts.master_api.clone(),
         masters: MasterViews::default(),
+        root_keys: RootKeys::default(),
         metrics: parts.metrics.clone(),
         failures: Failures::default(),
         config: parts.config.clone(),

@@ -118,6 +118,8 @@ reasons! {
         "Every wanted node has a ready agent.";
     AgentsStarting Normal ["CachePool" NodesReady "False", "CachePool" Ready "False"]
         "Some wanted nodes have no ready agent yet.";
+    AgentsRefused Warning ["CachePool" NodesReady "False", "CachePool" Ready "False"]
+        "The API server refuses pods of the agents; often for lack of the Pod Security label.";
     NoMatchingNode Warning ["CachePool" NodesReady "False", "CachePool" Ready "False"]
         "No node matches spec.nodes.selector. It goes on once one does.";
     TooFewNodes Warning ["CachePool" NodesReady "False"]

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
-use larder_e2e::cluster::{Cluster, Image, Options, packages, probe, selftest};
+use larder_e2e::cluster::{Cluster, Image, Options, packages, probe, product, selftest};
 
 /// Real Kubernetes with several emulated nodes on this machine, without docker
 ///
@@ -46,6 +46,8 @@ enum Verb {
     Kubeconfig,
     /// Run kubectl as the administrator
     Kubectl(Words),
+    /// Run Helm as the administrator
+    Helm(Words),
     /// Run a command in the control plane's network, which reaches nodes and pods
     Exec(Words),
     /// Run a command inside a node
@@ -84,6 +86,17 @@ enum Verb {
         /// A file of this machine and its absolute path in the image
         #[arg(required = true, value_name = "FILE=PATH", value_parser = pair)]
         files: Vec<(PathBuf, String)>,
+    },
+    /// Make the images of the product and of a pod that acts as an engine: product.tar, engine.tar
+    ProductImages {
+        /// The folder to write to
+        out: PathBuf,
+        /// Where the built programs lie
+        #[arg(long)]
+        programs: PathBuf,
+        /// What the product's pods ask for
+        #[arg(long, default_value = product::PRODUCT)]
+        name: String,
     },
     /// Load an image on all nodes, or on one
     LoadImage {
@@ -171,10 +184,11 @@ fn run(verb: Verb) -> Result<()> {
             let cluster = Cluster::up(&options)?;
             show(&format!("KUBECONFIG={}", cluster.kubeconfig().display()))
         }
-        Verb::Down => Cluster::down(),
+        Verb::Down => Cluster::down(say),
         Verb::Status => show(&Cluster::attach()?.status()?),
         Verb::Kubeconfig => show(&Cluster::attach()?.kubeconfig().display().to_string()),
         Verb::Kubectl(words) => become_of(Cluster::attach()?.kubectl().command(), &words),
+        Verb::Helm(words) => become_of(Cluster::attach()?.helm(), &words),
         Verb::Exec(words) => become_of(Cluster::attach()?.in_network()?, &words),
         Verb::NodeExec { node, words } => {
             become_of(Cluster::attach()?.node(&node)?.inside()?, &words)
@@ -208,6 +222,11 @@ fn run(verb: Verb) -> Result<()> {
             }
             image.write(&out)
         }
+        Verb::ProductImages {
+            out,
+            programs,
+            name,
+        } => product::write(&programs, &name, &out).map(drop),
         Verb::LoadImage {
             archive,
             node: None,

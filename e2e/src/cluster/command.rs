@@ -93,7 +93,7 @@ fn line(command: &Command) -> String {
 ///
 /// # Errors
 /// After `limit`, with what the last look found; at once if `look` says that waiting is no use.
-pub(crate) fn until<T>(
+pub fn until<T>(
     what: &str,
     limit: Duration,
     mut look: impl FnMut() -> Result<Look<T>>,
@@ -113,7 +113,7 @@ pub(crate) fn until<T>(
 
 /// What a look at a condition found.
 #[derive(Debug)]
-pub(crate) enum Look<T> {
+pub enum Look<T> {
     /// It holds.
     Content(T),
     /// It does not hold yet, and this is how it stands.
@@ -122,7 +122,8 @@ pub(crate) enum Look<T> {
 
 impl<T> Look<T> {
     /// Takes an error as a reason to wait on.
-    pub(crate) fn at(result: Result<T>) -> Self {
+    #[must_use]
+    pub fn at(result: Result<T>) -> Self {
         match result {
             Ok(value) => Self::Content(value),
             Err(error) => Self::NotYet(format!("{error:#}")),
@@ -132,7 +133,8 @@ impl<T> Look<T> {
 
 impl Look<()> {
     /// Content if the condition holds.
-    pub(crate) fn holds(holds: bool, otherwise: &str) -> Self {
+    #[must_use]
+    pub fn holds(holds: bool, otherwise: &str) -> Self {
         if holds {
             Self::Content(())
         } else {

@@ -29,6 +29,15 @@ impl Kubectl {
         }
     }
 
+    /// The same as somebody else: whoever a kubeconfig names.
+    #[must_use]
+    pub fn with_kubeconfig(&self, kubeconfig: PathBuf) -> Self {
+        Self {
+            kubeconfig,
+            ..self.clone()
+        }
+    }
+
     /// A command to which arguments are added.
     #[must_use]
     pub fn command(&self) -> Command {

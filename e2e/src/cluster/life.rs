@@ -29,6 +29,14 @@ pub(crate) fn record(folders: &Folders) -> PathBuf {
     folders.state.join("cluster.json")
 }
 
+/// The programs of the running cluster, if one is written down.
+pub(crate) fn programs(folders: &Folders) -> Option<PathBuf> {
+    let text = fs::read_to_string(record(folders)).ok()?;
+    serde_json::from_str::<Record>(&text)
+        .ok()
+        .map(|record| record.programs)
+}
+
 /// Starts a cluster.
 pub(crate) fn up(options: &Options) -> Result<Cluster> {
     if options.nodes == 0 || options.nodes > NODES_MAX || options.zones == 0 {
@@ -39,7 +47,7 @@ pub(crate) fn up(options: &Options) -> Result<Cluster> {
     }
     packages::ensure(options.say)?;
     let folders = Folders::from_env()?;
-    let programs = programs::build(&folders.cache, options.say)?;
+    let programs = programs::build(&folders, options.say)?;
     let _lock = Lock::wait()?;
     let site = Site {
         folders,

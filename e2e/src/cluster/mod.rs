@@ -22,6 +22,7 @@
 //! ```
 
 mod audit;
+mod claim;
 mod command;
 mod control_plane;
 mod folders;
@@ -31,11 +32,13 @@ mod kubectl;
 mod libraries;
 mod life;
 mod machine;
+mod needs;
 mod network;
 mod node;
 pub mod packages;
 mod pki;
 pub mod probe;
+pub mod product;
 mod programs;
 pub mod selftest;
 mod status;
@@ -50,10 +53,13 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 pub use audit::{Audit, Write};
+pub use command::{Look, until};
 pub use image::Image;
 pub use kubectl::Kubectl;
+pub use needs::prerequisites;
 pub use node::Node;
 
+use claim::Claim;
 use folders::Folders;
 use group::{Groups, Lock};
 use machine::Site;
@@ -107,15 +113,17 @@ impl Cluster {
     /// # Errors
     /// If Go is missing or the compilation fails.
     pub fn build(say: Say) -> Result<PathBuf> {
-        programs::build(&Folders::from_env()?.cache, say)
+        programs::build(&Folders::from_env()?, say)
     }
 
     /// Starts a cluster anew and waits until all nodes are ready. What an earlier one left is
-    /// removed first. Missing packages are installed, and programs compiled.
+    /// removed first, but not before a [`Temporary`] of another process has ended. Missing
+    /// packages are installed, and programs compiled.
     ///
     /// # Errors
     /// With what to do, or with the ends of the logs; everything is taken down again.
     pub fn up(options: &Options) -> Result<Self> {
+        let _claim = Claim::wait(options.say)?;
         life::up(options)
     }
 
@@ -148,11 +156,13 @@ impl Cluster {
         }
     }
 
-    /// Stops everything and removes all of it. Safe to repeat, and after a crash.
+    /// Stops everything and removes all of it. Safe to repeat, and after a crash. Waits for a
+    /// [`Temporary`] of another process to end.
     ///
     /// # Errors
     /// If something stays.
-    pub fn down() -> Result<()> {
+    pub fn down(say: Say) -> Result<()> {
+        let _claim = Claim::wait(say)?;
         life::down()
     }
 
@@ -166,6 +176,26 @@ impl Cluster {
     #[must_use]
     pub fn kubectl(&self) -> &Kubectl {
         &self.kubectl
+    }
+
+    /// Writes a kubeconfig for the bearer of a token, as a ServiceAccount's.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_kubeconfig(&self, path: &Path, token: &str) -> Result<()> {
+        pki::Pki::kubeconfig_of_token(path, &self.kubeconfig(), token)
+    }
+
+    /// Helm, as the administrator: a command to which arguments are added.
+    #[must_use]
+    pub fn helm(&self) -> Command {
+        let mut helm = Command::new(self.site.programs.join("helm"));
+        helm.env("KUBECONFIG", self.kubeconfig());
+        // Nothing of it may outlive the cluster, nor come from the caller's own settings.
+        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            helm.env(variable, self.site.folders.state.join("helm"));
+        }
+        helm
     }
 
     /// All nodes, in order, with those that are switched off.
@@ -266,9 +296,13 @@ impl Cluster {
     }
 }
 
-/// A cluster that is taken down when it is dropped.
+/// A cluster that is taken down when it is dropped. While it lives, no other process of this
+/// machine starts one.
 #[derive(Debug)]
-pub struct Temporary(Cluster);
+pub struct Temporary {
+    cluster: Cluster,
+    _claim: Claim,
+}
 
 impl Temporary {
     /// As [`Cluster::up`].
@@ -276,15 +310,19 @@ impl Temporary {
     /// # Errors
     /// As there.
     pub fn up(options: &Options) -> Result<Self> {
-        Cluster::up(options).map(Self)
+        let claim = Claim::wait(options.say)?;
+        Ok(Self {
+            cluster: life::up(options)?,
+            _claim: claim,
+        })
     }
 
     /// Takes it down and says whether that went well.
     ///
     /// # Errors
     /// If something stays.
-    pub fn down(self) -> Result<()> {
-        Cluster::down()
+    pub fn down(&self) -> Result<()> {
+        life::down()
     }
 }
 
@@ -292,13 +330,13 @@ impl std::ops::Deref for Temporary {
     type Target = Cluster;
 
     fn deref(&self) -> &Cluster {
-        &self.0
+        &self.cluster
     }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
         // Nobody is left to tell; the next start cleans up first.
-        let _ = Cluster::down();
+        let _ = life::down();
     }
 }

@@ -50,11 +50,11 @@ pub fn missing() -> Vec<&'static str> {
     packages
 }
 
-/// Sees to it that all packages are there, and installs those that are missing.
+/// Whether [`ensure`] may succeed.
 ///
 /// # Errors
-/// With the command to run, where they cannot be installed from here.
-pub fn ensure(say: Say) -> Result<()> {
+/// With the command to run, where packages are missing and cannot be installed from here.
+pub fn installable() -> Result<()> {
     let packages = missing();
     if packages.is_empty() {
         return Ok(());
@@ -68,6 +68,20 @@ pub fn ensure(say: Say) -> Result<()> {
     if !Path::new("/usr/bin/apt-get").exists() {
         bail!("programs are missing and there is no apt-get; install what Debian calls: {wanted}");
     }
+    Ok(())
+}
+
+/// Sees to it that all packages are there, and installs those that are missing.
+///
+/// # Errors
+/// As [`installable`], or if the installation fails.
+pub fn ensure(say: Say) -> Result<()> {
+    let packages = missing();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    installable()?;
+    let wanted = packages.join(" ");
     say(&format!("installing {wanted}"));
     // Without the newest lists those of before may do, and the installation says so if not.
     let _ = command::run(&mut apt(&["update"]));

@@ -167,6 +167,19 @@ impl Pki {
         secret(path, &serde_json::to_string_pretty(&text)?)
     }
 
+    /// Writes a kubeconfig for a bearer of a token, with the server of another kubeconfig.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written.
+    pub(crate) fn kubeconfig_of_token(path: &Path, other: &Path, token: &str) -> Result<()> {
+        let text = fs::read_to_string(other)
+            .with_context(|| format!("{} cannot be read", other.display()))?;
+        let mut config: serde_json::Value = serde_json::from_str(&text)?;
+        config["users"] = json!([{ "name": "bearer", "user": { "token": token } }]);
+        config["contexts"][0]["context"]["user"] = json!("bearer");
+        secret(path, &serde_json::to_string_pretty(&config)?)
+    }
+
     fn issue(&self, authority: &str, file: &str, subject: &Subject<'_>) -> Result<()> {
         // A node may come long after its authority was made, in another process.
         let text = fs::read_to_string(self.key(authority))

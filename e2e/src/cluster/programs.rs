@@ -1,12 +1,14 @@
-//! Compiles Kubernetes, etcd and CoreDNS from their modules, once for each version of the sources.
+//! Compiles Kubernetes, etcd, CoreDNS and Helm from their modules, once for each version of their
+//! sources.
 //!
 //! The sources are part of this program. Their digest names the folder of what was built from
 //! them, so that a folder that exists is complete and right.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -14,18 +16,21 @@ use ring::digest::{SHA256, digest};
 
 use super::Say;
 use super::command::run;
+use super::folders::Folders;
 use super::image::Image;
+use super::life;
 use super::machine::write;
 use super::worker::PAUSE_IMAGE;
 
 /// What is compiled.
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 7] = [
     ("go.mod", include_str!("../../cluster/go.mod")),
     ("go.sum", include_str!("../../cluster/go.sum")),
     (
         "forward/main.go",
         include_str!("../../cluster/forward/main.go"),
     ),
+    ("helm/main.go", include_str!("../../cluster/helm/main.go")),
     (
         "kubebox/main.go",
         include_str!("../../cluster/kubebox/main.go"),
@@ -44,11 +49,18 @@ const GO: (u32, u32) = (1, 26);
 const COMPILER_FLAGS: &str = "-gcflags=all=-dwarf=false";
 const GO_FLAGS: &str = "-mod=readonly -trimpath -buildvcs=false";
 
+/// How many packages there are, about: enough to judge how long it takes.
+const PACKAGES: u32 = 3_100;
+/// How many packages and modules pass between two lines of progress.
+const PACKAGES_STEP: u32 = 200;
+const MODULES_STEP: u32 = 50;
+
 /// The folder of the programs, compiled if need be.
 ///
 /// # Errors
 /// If Go is missing or too old, or the compilation fails.
-pub(crate) fn build(cache: &Path, say: Say) -> Result<PathBuf> {
+pub(crate) fn build(folders: &Folders, say: Say) -> Result<PathBuf> {
+    let cache = &folders.cache;
     let folder = cache.join(version());
     if folder.is_dir() {
         return Ok(folder);
@@ -71,24 +83,44 @@ pub(crate) fn build(cache: &Path, say: Say) -> Result<PathBuf> {
     let unfinished = cache.join("unfinished");
     remove(&unfinished)?;
     fs::create_dir(&unfinished)?;
-    compile(&go, &sources, &unfinished)?;
+    compile(&go, &sources, &unfinished, say)?;
     let pause = Image::new(PAUSE_IMAGE).file(unfinished.join("pause"), "/pause")?;
     pause
         .entrypoint(&["/pause"])
         .write(&unfinished.join("pause.tar"))?;
     remove(&sources)?;
-    forget_others(cache)?;
+    // A cluster may be running on what was built from other sources.
+    forget_others(cache, life::programs(folders).as_deref())?;
     fs::rename(&unfinished, &folder)?;
     say(&format!("compiled in {} s", started.elapsed().as_secs()));
     Ok(folder)
 }
 
-fn compile(go: &Path, sources: &Path, folder: &Path) -> Result<()> {
+/// Whether [`build`] has something to start from: what was built before, or a Go.
+///
+/// # Errors
+/// If neither is there.
+pub(crate) fn buildable(cache: &Path) -> Result<()> {
+    if cache.join(version()).is_dir() {
+        return Ok(());
+    }
+    go().map(drop)
+}
+
+fn compile(go: &Path, sources: &Path, folder: &Path, say: Say) -> Result<()> {
     // Behind whatever else the machine does, since nobody waits for a few seconds more.
-    let status = Command::new("nice")
+    let mut compiler = Command::new("nice")
         .args(["-n", "10"])
         .arg(go)
-        .args(["build", COMPILER_FLAGS, "-ldflags", &linker_flags(), "-o"])
+        // It names each package that it is done with.
+        .args([
+            "build",
+            "-v",
+            COMPILER_FLAGS,
+            "-ldflags",
+            &linker_flags(),
+            "-o",
+        ])
         .arg(folder.join("")) // With a slash at its end: a folder for many.
         .arg("./...")
         .current_dir(sources)
@@ -98,10 +130,40 @@ fn compile(go: &Path, sources: &Path, folder: &Path) -> Result<()> {
         // The compiler is thousands of short processes; collecting their garbage is time lost.
         .env("GOGC", "800")
         .env_remove("GOWORK")
-        .status()
+        .stderr(Stdio::piped())
+        .spawn()
         .context("nice cannot be started")?;
-    if !status.success() {
+    let said = compiler
+        .stderr
+        .take()
+        .context("the compiler has no output")?;
+    tell_progress(BufReader::new(said), say)?;
+    if !compiler.wait()?.success() {
         bail!("the compilation of Kubernetes failed; see the lines above, then run it again");
+    }
+    Ok(())
+}
+
+/// Counts packages and downloads, and passes on everything else that the compiler says.
+fn tell_progress(said: impl BufRead, say: Say) -> Result<()> {
+    let (mut modules, mut packages) = (0, 0);
+    for line in said.lines() {
+        let line = line.context("the compiler's output broke off")?;
+        if line.starts_with("go: downloading ") {
+            modules += 1;
+            if modules % MODULES_STEP == 0 {
+                say(&format!("{modules} modules are downloaded"));
+            }
+        } else if line.contains([' ', ':']) {
+            say(&line);
+        } else {
+            packages += 1;
+            if packages % PACKAGES_STEP == 0 {
+                say(&format!(
+                    "{packages} of about {PACKAGES} packages are compiled"
+                ));
+            }
+        }
     }
     Ok(())
 }
@@ -185,11 +247,12 @@ fn version() -> String {
         .collect()
 }
 
-/// Removes what was built from other sources: 0.2 GiB each.
-fn forget_others(cache: &Path) -> Result<()> {
+/// Removes what was built from other sources and is not `used`: 0.3 GiB each.
+fn forget_others(cache: &Path, used: Option<&Path>) -> Result<()> {
     for entry in fs::read_dir(cache)? {
         let path = entry?.path();
-        if path.join("kubebox").is_file() && !path.ends_with("unfinished") {
+        let is_old = path.join("kubebox").is_file() && !path.ends_with("unfinished");
+        if is_old && used != Some(path.as_path()) {
             remove(&path)?;
         }
     }

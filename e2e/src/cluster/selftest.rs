@@ -32,7 +32,7 @@ pub(crate) struct Check<'c> {
 /// If one fails, after the others have run.
 pub fn run(names: &[String], say: Say) -> Result<()> {
     // What was left by an earlier cluster is not what this one leaves.
-    Cluster::down()?;
+    Cluster::down(say)?;
     let before = Residue::now()?;
     let cluster = Temporary::up(&Options {
         say,

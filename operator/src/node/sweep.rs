@@ -12,7 +12,7 @@ use super::labels;
 use crate::child::{ChildKey, ChildKind, remove};
 use crate::context::Context;
 use crate::error::ReconcileError;
-use crate::names::{LABEL_POOL_UID, MANAGED_BY, MANAGER, NODE_LABEL_PREFIX};
+use crate::names::{LABEL_POOL_NAMESPACE, LABEL_POOL_UID, MANAGED_BY, MANAGER, NODE_LABEL_PREFIX};
 
 /// Pause between two sweeps. The first comes when an operator begins to lead.
 pub const PAUSE: Duration = Duration::from_secs(300);
@@ -33,26 +33,32 @@ pub async fn run(context: &Context) {
 /// # Errors
 /// What the API server said.
 pub async fn once(context: &Context) -> Result<(), ReconcileError> {
-    if context.config.watch_namespace.is_some() {
-        // Pools of other namespaces are not seen here, and their labels are not ours to judge.
-        return Ok(());
-    }
     let pools = context.stores.pools.state();
     context.metrics.pools(pools.len());
     let living: BTreeSet<String> = pools.iter().filter_map(|pool| pool.uid()).collect();
+    let watched = context.config.watch_namespace.as_deref();
+    let bindings = context.stores.labelled(MANAGED_BY, MANAGER);
+    let stale = bindings.into_iter().filter_map(|(key, body)| {
+        let labels = &body["metadata"]["labels"];
+        let uid = labels[LABEL_POOL_UID].as_str()?;
+        let is_seen = watched.is_none_or(|one| labels[LABEL_POOL_NAMESPACE].as_str() == Some(one));
+        let is_stale =
+            key.kind == ChildKind::ClusterRoleBinding && is_seen && !living.contains(uid);
+        is_stale.then(|| (key, uid.to_owned()))
+    });
+    let (stale, dead): (Vec<ChildKey>, BTreeSet<String>) = stale.unzip();
+    // A label does not say of which namespace its pool was. Where only one is watched, the pool's
+    // binding tells, which is made before its labels and removed after them.
+    let is_dead = |uid: &str| match watched {
+        Some(_) => dead.contains(uid),
+        None => !living.contains(uid),
+    };
     for node in context.stores.nodes.state() {
         for label in node.labels().keys() {
-            let uid = label.strip_prefix(NODE_LABEL_PREFIX);
-            if uid.is_some_and(|uid| !living.contains(uid)) {
+            if label.strip_prefix(NODE_LABEL_PREFIX).is_some_and(is_dead) {
                 labels::take(context, &node.name_any(), label).await?;
             }
         }
     }
-    let bindings = context.stores.labelled(MANAGED_BY, MANAGER);
-    let stale = bindings.into_iter().filter(|(key, body)| {
-        let uid = body["metadata"]["labels"][LABEL_POOL_UID].as_str();
-        key.kind == ChildKind::ClusterRoleBinding && uid.is_some_and(|uid| !living.contains(uid))
-    });
-    let stale: Vec<ChildKey> = stale.map(|(key, _)| key).collect();
     remove(context, &stale).await
 }

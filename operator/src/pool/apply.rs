@@ -1,11 +1,14 @@
 //! Writing what a pool needs, in a fixed order: what others need first, orphans last.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use larder_crds::CachePool;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::json;
+use tokio::sync::watch;
 
 use super::build::Owner;
 use super::observe::{MasterSeen, Seen};
@@ -31,8 +34,11 @@ pub async fn apply(
     wanted: &[Child],
     seen: &Seen,
 ) -> Result<(), ReconcileError> {
-    if matches!(seen.master, MasterSeen::Starting) {
+    if !matches!(seen.master, MasterSeen::Starting) {
+        context.root_keys.forget(&pool.id.uid);
+    } else if !context.root_keys.is_known(&pool.id.uid) {
         ensure_root_key(context, pool).await?;
+        context.root_keys.insert(&pool.id.uid);
     }
     child::apply(context, wanted, &seen.standing, &pool.id.uid).await?;
     let label = pool.id.node_label();
@@ -50,6 +56,33 @@ pub async fn apply(
         .cloned()
         .collect();
     child::remove(context, &orphans).await
+}
+
+/// The pools, by uid, whose root key was seen to exist since their master was last ready. Without
+/// it a pool that takes long to start would be asked for its key at every look.
+#[derive(Debug)]
+pub struct RootKeys(watch::Sender<BTreeSet<String>>);
+
+impl Default for RootKeys {
+    fn default() -> Self {
+        Self(watch::Sender::new(BTreeSet::new()))
+    }
+}
+
+impl RootKeys {
+    fn is_known(&self, pool_uid: &str) -> bool {
+        self.0.borrow().contains(pool_uid)
+    }
+
+    fn insert(&self, pool_uid: &str) {
+        self.0
+            .send_if_modified(|known| known.insert(pool_uid.to_owned()));
+    }
+
+    /// A ready master has the key; when it starts again somebody may have removed the Secret.
+    pub fn forget(&self, pool_uid: &str) {
+        self.0.send_if_modified(|known| known.remove(pool_uid));
+    }
 }
 
 /// Makes the Secret unless it is there, and never overwrites it. The operator has no right to read

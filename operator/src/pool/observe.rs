@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{Api, ListParams};
 use serde_json::Value;
 
 use crate::child::{ChildKey, ChildKind, Standing};
@@ -9,6 +11,9 @@ use crate::context::Context;
 use crate::master_api::{Looks, MasterView};
 use crate::names::{LABEL_POOL_UID, PoolId};
 use crate::node::facts::NodeFacts;
+
+/// Most events that are read; the controller repeats one rather than writing many.
+const EVENTS_MAX: u32 = 20;
 
 /// What a reconcile goes by.
 #[derive(Clone, Debug)]
@@ -19,6 +24,8 @@ pub struct Seen {
     pub nodes: Vec<NodeFacts>,
     /// The master.
     pub master: MasterSeen,
+    /// Why agents' pods cannot be made, if they cannot.
+    pub refusal: Option<String>,
 }
 
 /// What is known of the master.
@@ -65,10 +72,41 @@ pub async fn observe(context: &Context, id: &PoolId) -> Seen {
     } else {
         look(context, id).await
     };
+    let refusal = match lacking_agents(&standing) {
+        Some(set) => refusal(context, id, set).await,
+        None => None,
+    };
     Seen {
         standing,
         nodes,
         master,
+        refusal,
+    }
+}
+
+/// The uid of the DaemonSet while it has fewer pods than it should, as far as its controller knows.
+fn lacking_agents(standing: &Standing) -> Option<&str> {
+    let (_, set) = standing
+        .iter()
+        .find(|(key, _)| key.kind == ChildKind::DaemonSet)?;
+    let count = |field: &str| set["status"][field].as_u64().unwrap_or(0);
+    let lacks = count("currentNumberScheduled") < count("desiredNumberScheduled");
+    set["metadata"]["uid"].as_str().filter(|_| lacks)
+}
+
+/// What the controller of the DaemonSet said last about pods that it could not make. Only an event
+/// tells it: the status of a DaemonSet has no word for it.
+async fn refusal(context: &Context, id: &PoolId, set: &str) -> Option<String> {
+    let events: Api<Event> = Api::namespaced(context.client.clone(), &id.namespace);
+    let fields = format!("involvedObject.uid={set},reason=FailedCreate");
+    let params = ListParams::default().fields(&fields).limit(EVENTS_MAX);
+    match events.list(&params).await {
+        // Which of them is the newest matters little: all are about the same template.
+        Ok(found) => Some(reason_of(found.items.last()?.message.as_deref()?).to_owned()),
+        Err(error) => {
+            tracing::warn!(pool = id.key(), %error, "events about agents cannot be read");
+            None
+        }
     }
 }
 
@@ -90,6 +128,13 @@ async fn look(context: &Context, id: &PoolId) -> MasterSeen {
     }
 }
 
+/// The part of `pods "NAME" is forbidden: REASON` that stays the same from try to try: the name is
+/// another one each time, and a condition must not change for that.
+fn reason_of(said: &str) -> &str {
+    said.split_once("is forbidden: ")
+        .map_or(said, |(_, reason)| reason)
+}
+
 /// The nodes that have a CacheNode.
 pub fn node_names(standing: &Standing) -> impl Iterator<Item = String> {
     let cache_nodes = standing
@@ -108,4 +153,18 @@ pub fn ready_agents(standing: &Standing) -> u32 {
     ready
         .and_then(|ready| u32::try_from(ready).ok())
         .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reason_of;
+
+    #[test]
+    fn what_differs_from_try_to_try_is_left_out() {
+        let said =
+            |name: &str| format!("Error creating: pods \"{name}\" is forbidden: no hostPath");
+        assert_eq!(reason_of(&said("a-1")), "no hostPath");
+        assert_eq!(reason_of(&said("a-1")), reason_of(&said("a-2")));
+        assert_eq!(reason_of("no room"), "no room");
+    }
 }

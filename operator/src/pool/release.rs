@@ -18,6 +18,7 @@ use crate::node::labels;
 pub async fn release(pool: &CachePool, context: &Context) -> Result<(), ReconcileError> {
     let id = PoolId::of(pool);
     context.masters.forget(&id.uid);
+    context.root_keys.forget(&id.uid);
     if !pool.finalizers().iter().any(|one| one == POOL_FINALIZER) {
         return Ok(());
     }

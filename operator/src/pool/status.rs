@@ -2,7 +2,7 @@
 
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
-use larder_crds::{CachePool, CachePoolStatus, NodesStatus, Phase};
+use larder_crds::{CachePool, CachePoolStatus, NodesStatus, Phase, rounded};
 use serde_json::json;
 
 use super::build::Owner;
@@ -69,7 +69,7 @@ pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
     let accepted = Wanted::new(Accepted, true, Reason::Accepted, "the spec is carried out");
     let master = master_condition(&seen.master);
     let ready = ready_agents(&seen.standing);
-    let nodes = nodes_condition(members, ready);
+    let nodes = nodes_condition(members, ready, seen.refusal.as_deref());
     let scale_in = scale_in_condition(members);
     let serves = if !master.status {
         Wanted::new(Ready, false, master.reason, master.message.clone())
@@ -111,7 +111,7 @@ fn master_condition(master: &MasterSeen) -> Wanted {
     }
 }
 
-fn nodes_condition(members: &Members, ready: u32) -> Wanted {
+fn nodes_condition(members: &Members, ready: u32, refusal: Option<&str>) -> Wanted {
     let wanted = |status, reason, message: String| {
         Wanted::new(ConditionType::NodesReady, status, reason, message)
     };
@@ -128,6 +128,16 @@ fn nodes_condition(members: &Members, ready: u32) -> Wanted {
         let names = named(members.too_small.iter());
         let message = format!("too little allocatable memory for the tiers on {names}");
         return wanted(false, Reason::NodeTooSmall, message);
+    }
+    if let Some(refusal) = refusal {
+        let advice = if refusal.contains("PodSecurity") {
+            "; for two folders of their node they need the namespace's label \
+             pod-security.kubernetes.io/enforce=privileged"
+        } else {
+            ""
+        };
+        let message = format!("the API server refuses pods of the agents{advice}: {refusal}");
+        return wanted(false, Reason::AgentsRefused, message);
     }
     let message = format!("{ready} of {} agents are ready", members.nodes.len());
     if (ready as usize) < members.nodes.len() {
@@ -223,6 +233,8 @@ pub fn next(
         }
         MasterSeen::Starting => {}
     }
+    status.capacity = status.capacity_bytes.map(rounded);
+    status.used = status.used_bytes.map(rounded);
     status
 }
 

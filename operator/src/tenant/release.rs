@@ -57,5 +57,9 @@ fn master_to_tell(tenant: &CacheTenant, context: &Context) -> Option<PoolId> {
         namespace: Some(namespace),
         name: id.master(),
     };
-    context.stores.child(&masters).map(|_| id)
+    let masters = context.stores.child(&masters)?;
+    let count = |field: &str| masters["status"][field].as_u64().unwrap_or(0);
+    // Where no pod of it exists, not even a failing one, no master has anything to forget: the
+    // next one starts from files that no longer name the tenant.
+    (count("replicas").max(count("readyReplicas")) > 0).then_some(id)
 }

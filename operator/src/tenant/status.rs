@@ -2,7 +2,7 @@
 
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
-use larder_crds::{CacheTenant, CacheTenantStatus, TenantSettings};
+use larder_crds::{CacheTenant, CacheTenantStatus, TenantSettings, rounded};
 use serde_json::json;
 
 use super::apply::Answer;
@@ -123,6 +123,7 @@ pub fn next(
         None => shown,
     };
     status.used_bytes = usage.map(|usage| usage.used_bytes);
+    status.used = status.used_bytes.map(rounded);
     status.objects = usage.map(|usage| usage.objects);
     status
 }
