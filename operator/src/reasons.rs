@@ -130,8 +130,15 @@ reasons! {
         "Every node of the pool belongs to it.";
     NodeHoldsObjects Warning ["CachePool" ScaleInBlocked "True"]
         "A node that should leave holds objects, so it stays. Remove them, or keep the node.";
-    Serving Normal ["CachePool" Ready "True", "CacheTenant" Ready "True"]
+    Serving Normal ["CachePool" Ready "True", "CacheTenant" Ready "True",
+        "CacheNode" Ready "True"]
         "It serves.";
+    NotMounted Normal ["CacheNode" Ready "False"]
+        "No master has taken the agent's segments in. It goes on trying; its log says why.";
+    Stopped Normal ["CacheNode" Ready "False"]
+        "The agent was told to stop.";
+    AgentSilent Normal ["CacheNode" Ready "Unknown"]
+        "The master does not hear the agent. Check its pod and its node.";
     NoNodes Normal ["CachePool" Ready "False", "CachePool" NodesReady "True"]
         "spec.nodes.count is 0.";
     PoolDeleting Normal ["CacheTenant" Ready "False"]
@@ -146,7 +153,7 @@ pub fn page() -> String {
     let mut page = String::from(
         "# Conditions, reasons and events\n\n\
          Generated from `operator/src/reasons.rs` by `larder-operator --print-reasons`.\n\n\
-         Each change of a condition's status or reason is also an event of that reason on the \
+         Each change of a condition of a pool or tenant is also an event of that reason on the \
          object.\n`Warning` is the type of that event. `lastTransitionTime` moves only when the \
          status changes.\n\n\
          | kind | condition | status | reason | event | meaning |\n\

@@ -7,4 +7,5 @@
 pub mod facts;
 pub mod labels;
 pub mod members;
+pub mod silence;
 pub mod sweep;

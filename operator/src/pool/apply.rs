@@ -19,6 +19,7 @@ use crate::error::ReconcileError;
 use crate::names::{MANAGER, POOL_FINALIZER};
 use crate::node::labels;
 use crate::node::members::Members;
+use crate::node::silence;
 
 /// Bytes of the root of the capability keys.
 const ROOT_KEY_BYTES: usize = 32;
@@ -55,7 +56,11 @@ pub async fn apply(
         .filter(|key| !is_wanted(key))
         .cloned()
         .collect();
-    child::remove(context, &orphans).await
+    child::remove(context, &orphans).await?;
+    if let MasterSeen::Leads(looks) = &seen.master {
+        silence::tell(context, &seen.standing, looks).await?;
+    }
+    Ok(())
 }
 
 /// The pools, by uid, whose root key was seen to exist since their master was last ready. Without

@@ -23,7 +23,7 @@ pub mod validate;
 
 /// Pause until the master is asked again while all is well.
 const PAUSE_READY: Duration = Duration::from_secs(30);
-/// The same while something is still coming up.
+/// The same while something is still coming up, or should go.
 const PAUSE_STARTING: Duration = Duration::from_secs(5);
 
 /// Brings the cluster one step nearer to what a pool's spec says.
@@ -100,7 +100,9 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
         }
     };
     let is_ready = status::write(context, pool, &outcome, &seen).await?;
-    Ok(Action::requeue(if is_ready {
+    // Somebody waits for a node to leave, and only the master knows when it is empty.
+    let is_settled = is_ready && !outcome.is_blocked();
+    Ok(Action::requeue(if is_settled {
         PAUSE_READY
     } else {
         PAUSE_STARTING

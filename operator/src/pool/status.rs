@@ -28,6 +28,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether nodes stay that should leave.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        matches!(self, Self::Applied(members) if !members.blocked.is_empty())
+    }
+
     /// An error that people must deal with, as a condition; others come back.
     ///
     /// # Errors

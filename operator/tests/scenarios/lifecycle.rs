@@ -184,6 +184,32 @@ async fn a_node_that_holds_objects_does_not_leave() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_a_dead_agent_the_master_tells() {
+    const NODES: &str = "cachenodes";
+    let (api, master) = cluster().await;
+    api.put(POOLS, pool("small", None)).await;
+    let alive = ["n1", "n2", "n3"].map(|node| (node.to_owned(), 0));
+    master.with(|state| state.agents = alive.into());
+    let _operator = Operator::alone(&api, &master);
+    condition(&api, POOLS, "small", "Ready", "True").await;
+    for name in ["small-n1", "small-n2"] {
+        let ready = json!({ "status": { "conditions": [{
+            "type": "Ready", "status": "True", "reason": "Serving", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }] } });
+        api.edit(NODES, "apps", name, ready).await;
+    }
+    wait(Duration::from_secs(120)).await;
+    condition(&api, NODES, "small-n2", "Ready", "True/Serving").await;
+    master.with(|state| state.agents.remove("n2"));
+    condition(&api, NODES, "small-n2", "Ready", "Unknown/AgentSilent").await;
+    condition(&api, NODES, "small-n1", "Ready", "True/Serving").await;
+    api.take_writes().await;
+    wait(Duration::from_secs(600)).await;
+    assert_eq!(api.take_writes().await, Vec::<String>::new(), "told once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn nodes_come_and_go() {
     let (api, master) = cluster().await;
     api.put(POOLS, pool("small", None)).await;
