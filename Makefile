@@ -2,10 +2,12 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench fmt lint deny generate clean
+.PHONY: help demo demo-local demo-cluster test bench fmt lint deny generate clean
 
 # `make demo MODE=..`: where the pool runs.
 MODE ?= local
+# `make demo MODE=cluster KEEP=1` leaves the cluster up.
+KEEP ?=
 # `make bench ONLY=store` measures the names that start so.
 ONLY ?=
 
@@ -16,20 +18,31 @@ BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## Install what is missing, build, and show a pool at work (MODE=local)
-	@case '$(MODE)' in \
-	local) ;; \
-	cluster) echo 'MODE=cluster comes with the operator for Kubernetes, which is not built yet; use MODE=local.' >&2; exit 2 ;; \
-	*) echo 'MODE=$(MODE) is not known; use MODE=local.' >&2; exit 2 ;; \
+demo: ## Install what is missing, build, and show a pool at work (MODE=local, MODE=cluster)
+	@case '$(MODE)' in local | cluster) ;; \
+	*) echo 'MODE=$(MODE) is not known; use MODE=local or MODE=cluster.' >&2; exit 2 ;; \
 	esac
+	@$(MAKE) --no-print-directory demo-$(MODE)
+
+demo-local:
 	@scripts/need.sh
 	cargo build --package larder-cli
 	@bash scripts/demo.sh '$(BUILT)/debug/larder'
 
+demo-cluster:
+	@scripts/need.sh cluster
+	cargo build --package larder-cli --package larder-master --package larder-node-agent \
+	--package larder-operator --package larder-e2e --bins
+	@KEEP='$(KEEP)' bash scripts/demo-cluster.sh '$(BUILT)/debug'
+
 test: ## Install what is missing and run all tests
 	@scripts/need.sh
-# The tests of whole systems start the program that stands beside them.
-	cargo build --workspace --bin larder --tests
+# The tests of whole systems start the programs that stand beside them, and those of a cluster need
+# Kubernetes, which is compiled once. Where it cannot be, they are skipped and say why.
+	cargo build --workspace --bins --tests
+	@if '$(BUILT)/debug/cluster' needs; then \
+	'$(BUILT)/debug/cluster' packages && '$(BUILT)/debug/cluster' build; \
+	else echo 'so the tests that need a cluster are skipped' >&2; fi
 	cargo test --workspace
 
 bench: ## Measure against raw sockets and memcpy (ONLY=kv.remote)

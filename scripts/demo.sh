@@ -8,34 +8,16 @@ larder=${1:?usage: demo.sh PROGRAM}
 for name in ${!LARDER_*}; do unset "$name"; done
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 pool="$top/manifests/samples/pool-small.yaml"
-# What the demo writes: a file of 8 MiB and a copy, beside logs and notes.
-need_mib=24
-home=$(mktemp -d "${TMPDIR:-/tmp}/larder-demo.XXXXXX" 2>/dev/null) || {
-    echo "The temporary folder ${TMPDIR:-/tmp} cannot be written; set TMPDIR to another folder." >&2
-    exit 1
-}
-if [ "$(df -Pm "$home" | awk 'NR == 2 { print $4 }')" -lt "$need_mib" ]; then
-    rmdir "$home"
-    echo "The temporary folder ${TMPDIR:-/tmp} has less than $need_mib MiB free; free some of it, or set TMPDIR to another folder." >&2
-    exit 1
-fi
+. "$top/scripts/tour.sh"
+tour_begin 24
 run="$home/run"
 count=${DEMO_OBJECTS:-120}
-step='starting'
-
-bold() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
 finish() {
     local status=$?
     trap - EXIT
-    if [ "$status" -eq 130 ]; then
-        printf '\nInterrupted at: %s\n' "$step" >&2
-    elif [ "$status" -ne 0 ]; then
-        printf '\nThe demo stopped at: %s\n' "$step" >&2
-        if [ -s "$home/errors" ]; then
-            printf 'What was said:\n' >&2
-            tail -n 5 "$home/errors" | sed 's/^/  /' >&2
-        fi
+    tour_tell "$status"
+    if [ "$status" -ne 0 ] && [ "$status" -ne 130 ]; then
         for log in "$run"/log/*; do
             grep -qE ' (WARN|ERROR) ' "$log" 2>/dev/null || continue
             printf 'Warnings in %s:\n' "$(basename "$log")" >&2
@@ -49,11 +31,6 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
-at() {
-    step=$*
-    bold "$step"
-}
-
 # Shows a command and runs it on the demo's pool. Errors go to the terminal and to a file, so that
 # a failed step can tell.
 larder() {
@@ -63,18 +40,9 @@ larder() {
 
 # Runs a command that must be refused, with the exit code that says so.
 refused() {
-    local code=$1 status=0
+    local code=$1
     shift
-    printf '$ larder %s\n' "$*"
-    "$larder" "$@" --dir "$run" >"$home/out" 2>&1 || status=$?
-    sed 's/^/  /' "$home/out"
-    cp "$home/out" "$home/errors"
-    if [ "$status" -ne "$code" ]; then
-        printf 'expected exit code %s, got %s\n' "$code" "$status" | tee -a "$home/errors" >&2
-        return 1
-    fi
-    printf '  (exit code %s)\n' "$status"
-    : >"$home/errors"
+    tour_refused "$code" "larder $*" "$larder" "$@" --dir "$run"
 }
 
 at 'A master and two agents, from one CachePool'
@@ -90,10 +58,7 @@ at 'A file of 8 MiB there and back, checksums compared'
 head -c $((8 * 1024 * 1024)) /dev/urandom >"$home/block"
 larder put conversation/42/layer/0 "$home/block" --tenant team-a --via pool-small-0
 larder get conversation/42/layer/0 "$home/back" --tenant team-a --via pool-small-1
-there=$(sha256sum <"$home/block")
-back=$(sha256sum <"$home/back")
-printf '  put %s\n  got %s\n' "${there%% *}" "${back%% *}"
-[ "$there" = "$back" ] || { echo 'the checksums differ' | tee -a "$home/errors" >&2; exit 1; }
+tour_same "$home/block" "$home/back"
 
 at 'A tenant at its limit is refused, with the reason'
 larder stat --tenant team-b

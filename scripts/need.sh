@@ -83,6 +83,21 @@ need_disk() {
         fail "a build needs $gib GiB of free disk and $(realpath "$target") has $((free_kib / 1024)) MiB; free some, or set CARGO_TARGET_DIR to a folder on a larger disk"
 }
 
+# Kubernetes is compiled by Go and runs as root in namespaces of its own; its other programs are
+# packages, which the tool installs.
+need_cluster() {
+    local go=go have want=1.26
+    [ "$(id -u)" -eq 0 ] ||
+        fail "a cluster on this machine needs namespaces and control groups; run it as root: sudo make demo MODE=cluster"
+    command -v go >/dev/null || go=/usr/local/go/bin/go
+    command -v "$go" >/dev/null ||
+        fail "Go $want or newer is needed to compile Kubernetes; install it as https://go.dev/doc/install says, so that go is in the PATH, and try again"
+    have=$(GOTOOLCHAIN=local "$go" env GOVERSION | sed 's/^go//; s/ .*//')
+    [ "$(printf '%s\n' "$want" "$have" | sort -V | head -n 1)" = "$want" ] ||
+        fail "Go $want or newer is needed to compile Kubernetes and this one is $have; install it as https://go.dev/doc/install says and try again"
+}
+
+[ "${1:-}" != cluster ] || need_cluster
 need_packages
 need_rust
 need_disk

@@ -11,13 +11,13 @@ mod peers;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
 
 use larder_store::{Command, Corruption, Leader, Op, Request, Settings, State};
-use larder_types::{AgentId, Epoch, Incarnation, PoolTime, TenantId};
+use larder_types::{AgentId, AgentName, Epoch, Incarnation, PoolTime, TenantId};
 use larder_wire::{CallResult, RootKey, SessionSigner};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -130,6 +130,9 @@ pub(crate) struct Leading<L> {
     metrics: MasterMetrics,
     links: Links,
     agents: AgentTable,
+    /// Agents that may have heard of this epoch from this life. As many as nodes, since each name
+    /// was proven.
+    told: BTreeSet<AgentName>,
     calls: CallTable,
     /// Commands of this turn.
     commands: BTreeMap<AgentId, Vec<Command>>,
@@ -172,6 +175,7 @@ impl<L: Log> Leading<L> {
             metrics,
             links: Links::default(),
             agents: AgentTable::default(),
+            told: BTreeSet::new(),
             calls: CallTable::default(),
             commands: BTreeMap::new(),
             tenants_gone: Vec::new(),

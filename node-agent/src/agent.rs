@@ -121,7 +121,7 @@ pub fn start_member(
     }
     let (data_addr, metrics_addr) = (listeners.data_addr, listeners.metrics_addr);
     let (unix, socket) = socket::bind(&config.socket_path)?;
-    let threads = match launch(config, maker, &prepared, listeners, unix, member) {
+    let threads = match launch(config, &maker, &prepared, listeners, unix, member) {
         Ok(threads) => threads,
         Err(error) => {
             socket.remove()?;
@@ -186,7 +186,7 @@ fn prepare(
 /// Starts the threads. If one cannot be started, the others end, since their channels are gone.
 fn launch(
     config: &Config,
-    maker: Arc<dyn SlabMaker>,
+    maker: &Arc<dyn SlabMaker>,
     prepared: &Prepared,
     listeners: Listeners,
     unix: UnixListener,
@@ -200,10 +200,7 @@ fn launch(
     let (status_sender, status) = watch::channel(Status::default());
     let (stop, stopped) = watch::channel(false);
     let (http_stop, http_stopped) = watch::channel(false);
-    let makers = (0..).zip(&prepared.segments).map(|(ordinal, segment)| {
-        maker::spawn(ordinal, segment, Arc::clone(&maker), made_sender.clone())
-    });
-    let makers = makers.collect::<io::Result<Vec<_>>>()?;
+    let makers = maker::spawn_all(&prepared.segments, maker, &made_sender)?;
     let metrics_addr = listeners.metrics_addr.to_string();
     let data = data::spawn(data::DataStart {
         name: prepared.name.clone(),

@@ -53,8 +53,20 @@ pub(crate) struct Made {
 /// Orders that wait beyond one for each slab: those whose slab was taken back meanwhile.
 const SPARE_ORDERS: usize = 64;
 
+/// Starts a thread for each segment.
+pub(crate) fn spawn_all(
+    segments: &[PlannedSegment],
+    maker: &Arc<dyn SlabMaker>,
+    done: &mpsc::Sender<Made>,
+) -> std::io::Result<Vec<mpsc::Sender<MakeOrder>>> {
+    (0..)
+        .zip(segments)
+        .map(|(ordinal, segment)| spawn(ordinal, segment, Arc::clone(maker), done.clone()))
+        .collect()
+}
+
 /// Starts the thread of one segment. It ends when the returned channel is dropped.
-pub(crate) fn spawn(
+fn spawn(
     ordinal: usize,
     segment: &PlannedSegment,
     maker: Arc<dyn SlabMaker>,

@@ -7,7 +7,9 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
-use larder_e2e::cluster::{Cluster, Image, Options, packages, probe, product, selftest};
+use larder_e2e::cluster::{
+    Cluster, Image, Options, packages, prerequisites, probe, product, selftest,
+};
 
 /// Real Kubernetes with several emulated nodes on this machine, without docker
 ///
@@ -22,6 +24,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Say what this machine lacks for a cluster; fails if there is something
+    Needs,
     /// Install Debian's packages that are missing
     Packages,
     /// Compile the programs, unless that was done before
@@ -172,6 +176,7 @@ fn main() -> ExitCode {
 
 fn run(verb: Verb) -> Result<()> {
     match verb {
+        Verb::Needs => prerequisites().map_err(anyhow::Error::msg),
         Verb::Packages => packages::ensure(say),
         Verb::Build => show(&Cluster::build(say)?.display().to_string()),
         Verb::Up { nodes, zones, keep } => {

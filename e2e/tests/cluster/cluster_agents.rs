@@ -33,19 +33,31 @@ fn agents(scene: &Scene<'_>) -> Result<()> {
     // A roll.
     let uid = uid_on(&pool, &node)?;
     scene.kubectl(&["rollout", "restart", "daemonset/small-agent"])?;
-    scene.kubectl(&["rollout", "status", "daemonset/small-agent", "--timeout=120s"])?;
+    scene.kubectl(&[
+        "rollout",
+        "status",
+        "daemonset/small-agent",
+        "--timeout=120s",
+    ])?;
     comes_back(&pool, &node, &uid)?;
     local(&pool, &node, "three")?;
 
     // A crash: kubelet starts the same pod's container again.
     let before = scene.get(&["cachenode", &format!("small-{node}")])?;
-    let pid = scene.cluster.node(&node)?.run(&["pgrep", "-f", &format!("cache-node {}/", scene.namespace)])?;
+    let pid = scene.cluster.node(&node)?.run(&[
+        "pgrep",
+        "-f",
+        &format!("cache-node {}/", scene.namespace),
+    ])?;
     let pid = pid.lines().next().unwrap_or_default().to_owned();
     scene.cluster.node(&node)?.run(&["kill", "-9", &pid])?;
     until("the agent to start again", LIMIT, || {
         let now = scene.get(&["cachenode", &format!("small-{node}")])?;
         let is_other = now["status"]["incarnation"] != before["status"]["incarnation"];
-        Ok(Look::holds(is_other && is_ready(&now), &now["status"].to_string()))
+        Ok(Look::holds(
+            is_other && is_ready(&now),
+            &now["status"].to_string(),
+        ))
     })?;
     pool.await_ready(1)?;
     pool.refused("engine", NOT_FOUND, &["get", "three"])?;
@@ -59,20 +71,33 @@ fn local(pool: &Pool<'_>, node: &str, key: &str) -> Result<()> {
     pool.put("engine", key, MIB)?;
     pool.check("engine", key, MIB)?;
     let after = counts()?;
-    ensure!(after - before >= MIB as f64, "{key}: {before} and then {after} bytes by shm");
+    ensure!(
+        after - before >= MIB as f64,
+        "{key}: {before} and then {after} bytes by shm"
+    );
     Ok(())
 }
 
 fn uid_on(pool: &Pool<'_>, node: &str) -> Result<String> {
     let pod = pool.agent_on(node)?;
-    Ok(pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
+    Ok(pod["metadata"]["uid"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned())
 }
 
 fn stop(pool: &Pool<'_>, node: &str, more: &[&str]) -> Result<String> {
     let pod = pool.agent_on(node)?;
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    pool.scene.kubectl(&[&["delete", "pod", &name, "--timeout=60s"], more].concat())?;
-    Ok(pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
+    let name = pod["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    pool.scene
+        .kubectl(&[&["delete", "pod", &name, "--timeout=60s"], more].concat())?;
+    Ok(pod["metadata"]["uid"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned())
 }
 
 fn comes_back(pool: &Pool<'_>, node: &str, old: &str) -> Result<()> {

@@ -26,18 +26,23 @@ fn bytes(scene: &Scene<'_>) -> Result<()> {
     let pool = Pool::sample(scene)?;
     let nodes = pool.nodes()?;
     let by = |metric: &str, transport: &str| -> Result<f64> {
-        let counts = nodes.iter().map(|node| {
-            pool.agent_counts(node, metric, &format!("transport=\"{transport}\""))
-        });
+        let counts = nodes
+            .iter()
+            .map(|node| pool.agent_counts(node, metric, &format!("transport=\"{transport}\"")));
         counts.sum()
     };
-    let (read, written) = ("larder_agent_read_bytes_total", "larder_agent_written_bytes_total");
+    let (read, written) = (
+        "larder_agent_read_bytes_total",
+        "larder_agent_written_bytes_total",
+    );
     let before = [by(read, "tcp")?, by(read, "shm")?, by(written, "shm")?];
     // Enough objects that some lie on either node.
     for number in 0..12 {
         pool.put("engine-0", &format!("block/{number}"), MIB)?;
     }
-    let size = ["--size", "1Mi", "--count", "24", "--keep", "--prefix", "many/"];
+    let size = [
+        "--size", "1Mi", "--count", "24", "--keep", "--prefix", "many/",
+    ];
     pool.larder("engine-0", &[&["bench", "put"], &size[..]].concat())?;
     for pod in ["engine-1", "engine-0"] {
         for number in 0..12 {
@@ -46,7 +51,10 @@ fn bytes(scene: &Scene<'_>) -> Result<()> {
         // It compares every byte.
         pool.larder(pod, &[&["bench", "get"], &size[..]].concat())?;
         let answer = pool.ask(pod, &["stat"], "")?;
-        ensure!(!answer.said.contains("by tcp, because"), "{pod}: {answer:?}");
+        ensure!(
+            !answer.said.contains("by tcp, because"),
+            "{pod}: {answer:?}"
+        );
     }
     let after = [by(read, "tcp")?, by(read, "shm")?, by(written, "shm")?];
     // Whatever lies on the reader's own node comes by shared memory, the rest by tcp.
@@ -54,7 +62,10 @@ fn bytes(scene: &Scene<'_>) -> Result<()> {
         .iter()
         .zip(before.iter().zip(after))
     {
-        ensure!(after - before >= MIB as f64, "{what}: {before} and then {after}");
+        ensure!(
+            after - before >= MIB as f64,
+            "{what}: {before} and then {after}"
+        );
     }
     Ok(())
 }
@@ -65,7 +76,10 @@ fn row(scene: &Scene<'_>, kind: &str, name: &str) -> Result<BTreeMap<String, Str
     let mut lines = table.lines();
     let heads = lines.next().context("no columns")?.split_whitespace();
     let cells = lines.next().context("no row")?.split_whitespace();
-    let row: BTreeMap<_, _> = heads.map(str::to_owned).zip(cells.map(str::to_owned)).collect();
+    let row: BTreeMap<_, _> = heads
+        .map(str::to_owned)
+        .zip(cells.map(str::to_owned))
+        .collect();
     Ok(row)
 }
 
@@ -111,11 +125,19 @@ fn await_columns(pool: &Pool<'_>) -> Result<()> {
                 ("MEMORY", total.to_string()),
                 ("USED", used.to_string()),
             ];
-            lines.push((row(scene, "cachenodes", &format!("{SAMPLE}-{node}"))?, wanted));
+            lines.push((
+                row(scene, "cachenodes", &format!("{SAMPLE}-{node}"))?,
+                wanted,
+            ));
         }
-        ensure!(lines.len() == 5, "one pool, two tenants, two agents: {lines:?}");
+        ensure!(
+            lines.len() == 5,
+            "one pool, two tenants, two agents: {lines:?}"
+        );
         let differs = lines.iter().find(|(row, wanted)| {
-            wanted.iter().any(|(head, cell)| !row.get(*head).is_some_and(|shown| same(shown, cell)))
+            wanted
+                .iter()
+                .any(|(head, cell)| !row.get(*head).is_some_and(|shown| same(shown, cell)))
         });
         Ok(Look::holds(differs.is_none(), &format!("{differs:?}")))
     })
@@ -124,9 +146,9 @@ fn await_columns(pool: &Pool<'_>) -> Result<()> {
 /// Whether a cell shows a value: the same text, or a size in three digits, rounded down.
 fn same(shown: &str, value: &str) -> bool {
     shown == value
-        || bytes_of(shown).zip(bytes_of(value)).is_some_and(|(shown, value)| {
-            shown <= value && value - shown <= value / 100.0
-        })
+        || bytes_of(shown)
+            .zip(bytes_of(value))
+            .is_some_and(|(shown, value)| shown <= value && value - shown <= value / 100.0)
 }
 
 fn bytes_of(text: &str) -> Option<f64> {
@@ -183,7 +205,13 @@ fn quiet(scene: &Scene<'_>) -> Result<()> {
         ensure!(loud.is_empty(), "in a quiet minute: {loud:?}");
         Ok(Look::holds(start.elapsed() >= QUIET, "it is not over"))
     })?;
-    ensure!(leases > 0, "the audit log shows not even the operator's Lease");
-    ensure!(scene.get(&["larder"])? == settled, "a status changed in a quiet minute");
+    ensure!(
+        leases > 0,
+        "the audit log shows not even the operator's Lease"
+    );
+    ensure!(
+        scene.get(&["larder"])? == settled,
+        "a status changed in a quiet minute"
+    );
     pool.larder("engine-1", &["stat"]).map(drop)
 }

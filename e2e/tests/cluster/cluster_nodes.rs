@@ -63,14 +63,19 @@ fn empty(pool: &Pool<'_>, engine: &str, writer: &str) -> Result<()> {
 
 fn scale_to(pool: &Pool<'_>, count: u32) -> Result<()> {
     let replicas = format!("--replicas={count}");
-    pool.scene.kubectl(&["scale", &pool.object(), &replicas]).map(drop)
+    pool.scene
+        .kubectl(&["scale", &pool.object(), &replicas])
+        .map(drop)
 }
 
 fn scale(scene: &Scene<'_>) -> Result<()> {
     let pool = Pool::small(scene, &json!({ "count": 2 }), 2)?;
     let selector = scene.get(&[&pool.object()])?["status"]["selector"].clone();
     let selector = selector.as_str().context("no selector for autoscalers")?;
-    ensure!(scene.list(&["pods", "-l", selector])?.len() == 2, "{selector}");
+    ensure!(
+        scene.list(&["pods", "-l", selector])?.len() == 2,
+        "{selector}"
+    );
     let nodes = pool.nodes()?;
     engines(&pool, &nodes)?;
     for engine in &nodes {
@@ -81,21 +86,30 @@ fn scale(scene: &Scene<'_>) -> Result<()> {
     // Of two that hold as much, the last by name is to leave.
     let message = text(&blocked["message"]);
     ensure!(message.contains(nodes[1].as_str()), "{message}");
-    ensure!(pool.pods("agent")?.len() == 2, "an agent left with its objects");
+    ensure!(
+        pool.pods("agent")?.len() == 2,
+        "an agent left with its objects"
+    );
     for engine in &nodes {
         check(&pool, &nodes[0], engine)?;
     }
     empty(&pool, &nodes[0], &nodes[1])?;
     pool.await_ready(1)?;
     scene.await_condition(&pool.object(), "ScaleInBlocked", "False")?;
-    ensure!(pool.nodes()? == nodes[..1], "another node left than the one that was emptied");
+    ensure!(
+        pool.nodes()? == nodes[..1],
+        "another node left than the one that was emptied"
+    );
     check(&pool, &nodes[0], &nodes[0])?;
     empty(&pool, &nodes[0], &nodes[0])?;
     scale_to(&pool, 3)?;
     pool.await_ready(3)?;
     scale_to(&pool, 0)?;
     scene.await_condition(&pool.object(), "Ready", "NoNodes")?;
-    ensure!(pool.cache_nodes()?.is_empty(), "a pool of no nodes has some");
+    ensure!(
+        pool.cache_nodes()?.is_empty(),
+        "a pool of no nodes has some"
+    );
     Ok(())
 }
 
@@ -103,7 +117,11 @@ fn labels(scene: &Scene<'_>) -> Result<()> {
     let label = format!("e2e.larder.dev/{}", scene.namespace);
     let mark = |node: &str, text: &str| -> Result<()> {
         let change = format!("{label}{text}");
-        scene.cluster.kubectl().run(&["label", "node", node, &change, "--overwrite"]).map(drop)
+        scene
+            .cluster
+            .kubectl()
+            .run(&["label", "node", node, &change, "--overwrite"])
+            .map(drop)
     };
     mark("n1", "=yes")?;
     let pool = Pool::small(scene, &json!({ "selector": { label.as_str(): "yes" } }), 1)?;
@@ -130,7 +148,10 @@ fn grow(
     pool.await_ready(1)?;
     let cluster = scene.cluster;
     until("the folders of an agent that left to go", LIMIT, || {
-        let left = cluster.node(added)?.run(&["find", "/run/larder", "/var/lib/larder", "-mindepth", "1"]);
+        let left =
+            cluster
+                .node(added)?
+                .run(&["find", "/run/larder", "/var/lib/larder", "-mindepth", "1"]);
         let left = left.unwrap_or_default();
         Ok(Look::holds(left.trim().is_empty(), &left))
     })
@@ -140,8 +161,15 @@ fn power(scene: &Scene<'_>) -> Result<()> {
     let pool = Pool::small(scene, &json!({ "count": 3 }), 3)?;
     let master = pool.pods("master")?;
     let master = master.first().context("no master")?;
-    let (home, master) = (text(&master["spec"]["nodeName"]), text(&master["metadata"]["name"]));
-    let others: Vec<_> = pool.nodes()?.into_iter().filter(|node| *node != home).collect();
+    let (home, master) = (
+        text(&master["spec"]["nodeName"]),
+        text(&master["metadata"]["name"]),
+    );
+    let others: Vec<_> = pool
+        .nodes()?
+        .into_iter()
+        .filter(|node| *node != home)
+        .collect();
     let [lost, stays] = &others[..] else {
         bail!("the master is on {home}, and the other agents on {others:?}");
     };
@@ -157,7 +185,13 @@ fn power(scene: &Scene<'_>) -> Result<()> {
             node.power_on()?;
         }
     }
-    let wait = ["wait", "nodes", "--all", "--for=condition=Ready", "--timeout=120s"];
+    let wait = [
+        "wait",
+        "nodes",
+        "--all",
+        "--for=condition=Ready",
+        "--timeout=120s",
+    ];
     let woke = scene.cluster.kubectl().run(&wait).map(drop);
     result.and(woke)
 }
@@ -174,7 +208,9 @@ fn lose_an_agent(pool: &Pool<'_>, lost: &str, stays: &str) -> Result<()> {
     until("the master to give the agent up", LIMIT, || {
         let agents = pool.master_says("/v1/agents")?;
         let has_segments = |agent: &Value| {
-            agent["segments"].as_array().is_some_and(|segments| !segments.is_empty())
+            agent["segments"]
+                .as_array()
+                .is_some_and(|segments| !segments.is_empty())
         };
         let mounted = agents["agents"]
             .as_array()
@@ -188,7 +224,11 @@ fn lose_an_agent(pool: &Pool<'_>, lost: &str, stays: &str) -> Result<()> {
     pool.put(stays, "meanwhile", MIB)?;
     scene.await_condition(&pool.object(), "NodesReady", "AgentsStarting")?;
     let found = scene.get(&[&pool.object()])?;
-    ensure!(found["status"]["phase"] == json!("Degraded"), "{}", found["status"]);
+    ensure!(
+        found["status"]["phase"] == json!("Degraded"),
+        "{}",
+        found["status"]
+    );
     scene.cluster.node(lost)?.power_on()?;
     pool.await_ready(3)?;
     // It came back with nothing.
@@ -204,11 +244,21 @@ fn lose_the_master(pool: &Pool<'_>, home: &str, master: &str, stays: &str) -> Re
     scene.cluster.node(home)?.power_off()?;
     scene.await_condition(&pool.object(), "LeaderElected", "False")?;
     scene.await_condition(&pool.object(), "Ready", "False")?;
+    // Else the new pod may be placed there too.
+    until("the dead node to take no pods", LIMIT, || {
+        let node = scene.cluster.kubectl().get(&["node", home])?;
+        let taints = node["spec"]["taints"].to_string();
+        let holds = taints.contains("node.kubernetes.io/unreachable");
+        Ok(Look::holds(holds, &taints))
+    })?;
     scene.kubectl(&["delete", "pod", master, "--force", "--grace-period=0"])?;
     until("a new master", LIMIT, || {
         let pods = pool.pods("master")?;
         let is_new = |pod: &Value| text(&pod["metadata"]["uid"]) != before && is_ready(pod);
-        Ok(Look::holds(pods.iter().any(is_new), &json!(pods).to_string()))
+        Ok(Look::holds(
+            pods.iter().any(is_new),
+            &json!(pods).to_string(),
+        ))
     })?;
     scene.await_condition(&pool.object(), "LeaderElected", "True")?;
     scene.await_condition(&pool.object(), "Ready", "True")?;

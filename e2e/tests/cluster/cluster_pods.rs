@@ -70,7 +70,10 @@ impl<'s> Pool<'s> {
         let file = tree().join("manifests/samples/pool-small.yaml");
         let file = file.to_str().context("the tree's path is no text")?;
         scene.kubectl(&["apply", "--server-side", "-f", file])?;
-        let pool = Self { scene, name: SAMPLE.to_owned() };
+        let pool = Self {
+            scene,
+            name: SAMPLE.to_owned(),
+        };
         pool.await_ready(2)?;
         for tenant in ["team-a", "team-b"] {
             pool.await_tenant(tenant)?;
@@ -90,7 +93,10 @@ impl<'s> Pool<'s> {
     /// A small pool with the tenant `team` and its ServiceAccount, ready with `count` agents.
     pub(crate) fn small(scene: &'s Scene<'s>, nodes: &Value, count: u32) -> Result<Self> {
         scene.with_operator()?;
-        let pool = Self { scene, name: "small".to_owned() };
+        let pool = Self {
+            scene,
+            name: "small".to_owned(),
+        };
         scene.apply(&[
             pool_object(&pool.name, nodes),
             tenant_object(&pool.name, "team", &["team"], 1024),
@@ -131,14 +137,19 @@ impl<'s> Pool<'s> {
             let nodes = self.cache_nodes()?;
             let ready = nodes.iter().filter(|node| is_ready(node)).count();
             let found = json!(nodes.iter().map(|node| &node["status"]).collect::<Vec<_>>());
-            Ok(Look::holds(ready == count as usize && nodes.len() == ready, &found.to_string()))
+            Ok(Look::holds(
+                ready == count as usize && nodes.len() == ready,
+                &found.to_string(),
+            ))
         })
     }
 
     /// Waits until a tenant is served.
     pub(crate) fn await_tenant(&self, tenant: &str) -> Result<()> {
         let object = format!("cachetenant/{tenant}");
-        self.scene.await_condition(&object, "Ready", "True").map(drop)
+        self.scene
+            .await_condition(&object, "Ready", "True")
+            .map(drop)
     }
 
     /// The pool's CacheNodes.
@@ -151,7 +162,9 @@ impl<'s> Pool<'s> {
     /// Names of its nodes, in order.
     pub(crate) fn nodes(&self) -> Result<Vec<String>> {
         let nodes = self.cache_nodes()?;
-        let names = nodes.iter().filter_map(|node| node["spec"]["nodeName"].as_str());
+        let names = nodes
+            .iter()
+            .filter_map(|node| node["spec"]["nodeName"].as_str());
         let mut names: Vec<String> = names.map(str::to_owned).collect();
         names.sort();
         Ok(names)
@@ -191,7 +204,14 @@ impl<'s> Pool<'s> {
 
     /// Waits until all engines run.
     pub(crate) fn await_pods(&self) -> Result<()> {
-        let ready = ["wait", "pod", "-l", "app=engine", "--for=condition=Ready", "--timeout=120s"];
+        let ready = [
+            "wait",
+            "pod",
+            "-l",
+            "app=engine",
+            "--for=condition=Ready",
+            "--timeout=120s",
+        ];
         self.scene.kubectl(&ready).map(drop)
     }
 
@@ -227,14 +247,20 @@ impl<'s> Pool<'s> {
     /// Gets a key and compares it with what [`Pool::put`] put.
     pub(crate) fn check(&self, pod: &str, key: &str, bytes: usize) -> Result<()> {
         let found = self.larder(pod, &["get", key, "-"])?;
-        ensure!(found == text_of(key, bytes).as_bytes(), "{pod}: {key} has other bytes");
+        ensure!(
+            found == text_of(key, bytes).as_bytes(),
+            "{pod}: {key} has other bytes"
+        );
         Ok(())
     }
 
     /// Runs `larder` in a pod, which must end with `code`, and gives what it said.
     pub(crate) fn refused(&self, pod: &str, code: i32, words: &[&str]) -> Result<String> {
         let answer = self.ask(pod, words, "")?;
-        ensure!(answer.code == code, "{pod}: larder {words:?}: not {code}: {answer:?}");
+        ensure!(
+            answer.code == code,
+            "{pod}: larder {words:?}: not {code}: {answer:?}"
+        );
         Ok(answer.said)
     }
 
@@ -250,13 +276,22 @@ impl<'s> Pool<'s> {
     /// The pod of the agent on a node.
     pub(crate) fn agent_on(&self, node: &str) -> Result<Value> {
         let pods = self.pods("agent")?;
-        let found = pods.into_iter().find(|pod| pod["spec"]["nodeName"] == json!(node));
+        let found = pods
+            .into_iter()
+            .find(|pod| pod["spec"]["nodeName"] == json!(node));
         found.with_context(|| format!("no agent on {node}"))
     }
 
     /// `GET` of the master's administration port as the operator.
     pub(crate) fn master_says(&self, path: &str) -> Result<Value> {
-        let ask = ["-n", SYSTEM, "create", "token", "larder-operator", "--audience=larder"];
+        let ask = [
+            "-n",
+            SYSTEM,
+            "create",
+            "token",
+            "larder-operator",
+            "--audience=larder",
+        ];
         let token = self.scene.cluster.kubectl().run(&ask)?;
         let pods = self.pods("master")?;
         let pod = pods.first().context("no master")?;
@@ -267,20 +302,33 @@ impl<'s> Pool<'s> {
     /// The sum of an agent's metric over the labels that hold `label`.
     pub(crate) fn agent_counts(&self, node: &str, metric: &str, label: &str) -> Result<f64> {
         let text = self.page(&self.agent_on(node)?, METRICS_PORT, "/metrics", None)?;
-        let lines = text.lines().filter(|line| line.starts_with(metric) && line.contains(label));
-        Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with(metric) && line.contains(label));
+        Ok(lines
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum())
     }
 
     fn page(&self, pod: &Value, port: u16, path: &str, token: Option<&str>) -> Result<String> {
-        let address = pod["status"]["podIP"].as_str().context("the pod has no address")?;
+        let address = pod["status"]["podIP"]
+            .as_str()
+            .context("the pod has no address")?;
         let address = SocketAddr::new(address.parse()?, port);
         let mut stream = self.scene.cluster.connect(address, PAGE_LIMIT)?;
-        let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n{token}\r\n")?;
+        let token = token.map_or(String::new(), |token| {
+            format!("Authorization: Bearer {token}\r\n")
+        });
+        write!(
+            stream,
+            "GET {path} HTTP/1.0\r\nHost: {address}\r\n{token}\r\n"
+        )?;
         let mut text = String::new();
         stream.set_read_timeout(Some(PAGE_LIMIT))?;
         stream.read_to_string(&mut text)?;
-        let (head, body) = text.split_once("\r\n\r\n").context("no end of the HTTP head")?;
+        let (head, body) = text
+            .split_once("\r\n\r\n")
+            .context("no end of the HTTP head")?;
         if !head.starts_with("HTTP/1.0 200") && !head.starts_with("HTTP/1.1 200") {
             bail!("GET {path} at {address}: {text}");
         }
@@ -291,9 +339,10 @@ impl<'s> Pool<'s> {
 /// Whether an object has the condition `Ready`.
 pub(crate) fn is_ready(object: &Value) -> bool {
     let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|one| {
-        one["type"] == json!("Ready") && one["status"] == json!("True")
-    })
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|one| one["type"] == json!("Ready") && one["status"] == json!("True"))
 }
 
 /// Text that depends on its key and on the place in it, so that a mix of two shows.

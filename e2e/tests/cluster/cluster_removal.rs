@@ -58,14 +58,29 @@ fn await_nothing(scene: &Scene<'_>, uid: &str, nodes: &[String]) -> Result<()> {
 
 fn uid_of(pool: &Pool<'_>) -> Result<String> {
     let found = pool.scene.get(&[&pool.object()])?;
-    Ok(found["metadata"]["uid"].as_str().context("no uid")?.to_owned())
+    Ok(found["metadata"]["uid"]
+        .as_str()
+        .context("no uid")?
+        .to_owned())
 }
 
 fn scale_operator(scene: &Scene<'_>, replicas: u32) -> Result<()> {
     let kubectl = scene.cluster.kubectl();
-    let (deployment, replicas) = ("deployment/larder-operator", format!("--replicas={replicas}"));
+    let (deployment, replicas) = (
+        "deployment/larder-operator",
+        format!("--replicas={replicas}"),
+    );
     kubectl.run(&["-n", SYSTEM, "scale", deployment, &replicas])?;
-    kubectl.run(&["-n", SYSTEM, "rollout", "status", deployment, "--timeout=120s"]).map(drop)
+    kubectl
+        .run(&[
+            "-n",
+            SYSTEM,
+            "rollout",
+            "status",
+            deployment,
+            "--timeout=120s",
+        ])
+        .map(drop)
 }
 
 fn deleted(scene: &Scene<'_>) -> Result<()> {
@@ -74,14 +89,25 @@ fn deleted(scene: &Scene<'_>) -> Result<()> {
     scene.apply(&[pool.engine("engine", "team", "team", &nodes[0])])?;
     pool.await_pods()?;
     pool.put("engine", "one", MIB)?;
-    ensure!(!objects(scene, &uid)?.is_empty(), "nothing is found of a pool that is there");
-    ensure!(on_node(scene, &nodes[0], &uid)?.contains("memfd"), "no memory is found");
+    ensure!(
+        !objects(scene, &uid)?.is_empty(),
+        "nothing is found of a pool that is there"
+    );
+    ensure!(
+        on_node(scene, &nodes[0], &uid)?.contains("memfd"),
+        "no memory is found"
+    );
     scene.kubectl(&["delete", "pod", "engine"])?;
 
     // The operator dies in the middle, and things that the pool needs go before it.
     scale_operator(scene, 0)?;
     scene.kubectl(&["delete", &pool.object(), "--wait=false"])?;
-    scene.kubectl(&["delete", "configmap,secret", "-l", &format!("larder.dev/pool-uid={uid}")])?;
+    scene.kubectl(&[
+        "delete",
+        "configmap,secret",
+        "-l",
+        &format!("larder.dev/pool-uid={uid}"),
+    ])?;
     scale_operator(scene, 1)?;
     await_nothing(scene, &uid, &nodes)?;
     // Its tenant outlives it and can still go.
@@ -95,7 +121,12 @@ fn deleted(scene: &Scene<'_>) -> Result<()> {
     again.await_pods()?;
     again.refused("engine", 3, &["get", "one"])?;
     scene.kubectl(&["delete", "pod", "engine"])?;
-    scene.kubectl(&["delete", &again.object(), "cachetenant/team", "--timeout=60s"])?;
+    scene.kubectl(&[
+        "delete",
+        &again.object(),
+        "cachetenant/team",
+        "--timeout=60s",
+    ])?;
     await_nothing(scene, &uid, &nodes)
 }
 
@@ -103,26 +134,45 @@ fn dead_node(scene: &Scene<'_>) -> Result<()> {
     let pool = Pool::small(scene, &json!({ "count": 2 }), 2)?;
     let (uid, nodes) = (uid_of(&pool)?, pool.nodes()?);
     let master = pool.pods("master")?;
-    let home = master.first().map(|pod| pod["spec"]["nodeName"].clone()).unwrap_or_default();
-    let lost = nodes.iter().find(|node| json!(node) != home).context("no other node")?;
+    let home = master
+        .first()
+        .map(|pod| pod["spec"]["nodeName"].clone())
+        .unwrap_or_default();
+    let lost = nodes
+        .iter()
+        .find(|node| json!(node) != home)
+        .context("no other node")?;
     let node = scene.cluster.node(lost)?;
     node.power_off()?;
     let result = || -> Result<()> {
         scene.kubectl(&["delete", &pool.object(), "--timeout=60s"])?;
         scene.kubectl(&["delete", "cachetenant/team", "--timeout=60s"])?;
         let rest: Vec<_> = nodes.iter().filter(|node| *node != lost).cloned().collect();
-        until("nothing to be left but a pod of the dead node", LIMIT, || {
-            let mut left = objects(scene, &uid)?;
-            left = left.lines().filter(|line| !line.starts_with("pod/small-agent")).collect();
-            for node in &rest {
-                left += &on_node(scene, node, &uid)?;
-            }
-            Ok(Look::holds(left.trim().is_empty(), &left))
-        })
+        until(
+            "nothing to be left but a pod of the dead node",
+            LIMIT,
+            || {
+                let mut left = objects(scene, &uid)?;
+                left = left
+                    .lines()
+                    .filter(|line| !line.starts_with("pod/small-agent"))
+                    .collect();
+                for node in &rest {
+                    left += &on_node(scene, node, &uid)?;
+                }
+                Ok(Look::holds(left.trim().is_empty(), &left))
+            },
+        )
     };
     let result = result();
     node.power_on()?;
-    let wait = ["wait", "nodes", "--all", "--for=condition=Ready", "--timeout=120s"];
+    let wait = [
+        "wait",
+        "nodes",
+        "--all",
+        "--for=condition=Ready",
+        "--timeout=120s",
+    ];
     scene.cluster.kubectl().run(&wait)?;
     result?;
     // Its disk still has the epoch that the agent had seen: nobody of the pool is there any more

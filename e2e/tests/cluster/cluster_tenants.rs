@@ -23,34 +23,57 @@ pub(crate) fn tests() -> Vec<Test> {
 fn limits(scene: &Scene<'_>) -> Result<()> {
     let pool = Pool::sample(scene)?;
     pool.put("engine-0", "secret", 1000)?;
-    for words in [["exists", "secret"], ["get", "secret"], ["remove", "secret"]] {
+    for words in [
+        ["exists", "secret"],
+        ["get", "secret"],
+        ["remove", "secret"],
+    ] {
         pool.refused("rival", NOT_FOUND, &words)?;
     }
-    ensure!(pool.larder("rival", &["ls", "secret"])?.is_empty(), "another tenant's key is listed");
+    ensure!(
+        pool.larder("rival", &["ls", "secret"])?.is_empty(),
+        "another tenant's key is listed"
+    );
     pool.check("engine-1", "secret", 1000)?;
 
     // team-b has 64 MiB.
-    let put = ["bench", "put", "--size", "8Mi", "--count", "12", "--keep", "--prefix", "mine/"];
+    let put = [
+        "bench", "put", "--size", "8Mi", "--count", "12", "--keep", "--prefix", "mine/",
+    ];
     let said = pool.refused("rival", REFUSED, &put)?;
     ensure!(said.contains("limit"), "no reason: {said}");
-    pool.larder("engine-0", &["bench", "mix", "--size", "1Mi", "--count", "4"])?;
+    pool.larder(
+        "engine-0",
+        &["bench", "mix", "--size", "1Mi", "--count", "4"],
+    )?;
 
     // A higher limit reaches the master and counts at once.
     let set = |mib: u32| {
         let limit = json!({ "spec": { "limit": { "bytes": format!("{mib}Mi") } } }).to_string();
-        let patch = ["patch", "cachetenant", "team-b", "--type=merge", "-p", &limit];
+        let patch = [
+            "patch",
+            "cachetenant",
+            "team-b",
+            "--type=merge",
+            "-p",
+            &limit,
+        ];
         scene.kubectl(&patch).map(drop)
     };
     set(128)?;
     until("the new limit to reach the master", LIMIT, || {
         let tenants = pool.master_says("/v1/tenants")?;
         let limit = json!(128_u64 << 20);
-        let holds = tenants["tenants"].as_array().into_iter().flatten().any(|tenant| {
-            tenant["tenant"] == json!("team-b") && tenant["limit_bytes"] == limit
-        });
+        let holds = tenants["tenants"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|tenant| tenant["tenant"] == json!("team-b") && tenant["limit_bytes"] == limit);
         Ok(Look::holds(holds, &tenants.to_string()))
     })?;
-    let more = ["bench", "put", "--size", "8Mi", "--count", "2", "--keep", "--prefix", "more/"];
+    let more = [
+        "bench", "put", "--size", "8Mi", "--count", "2", "--keep", "--prefix", "more/",
+    ];
     pool.larder("rival", &more)?;
     set(64)?;
     pool.await_tenant("team-b")?;
@@ -94,7 +117,12 @@ fn strangers(scene: &Scene<'_>) -> Result<()> {
     ])?;
     pool.await_pods()?;
     for pod in ["stranger", "wrong-audience"] {
-        for words in [&["get", "guarded"][..], &["ls"], &["stat"], &["remove", "guarded"]] {
+        for words in [
+            &["get", "guarded"][..],
+            &["ls"],
+            &["stat"],
+            &["remove", "guarded"],
+        ] {
             let said = pool.refused(pod, REFUSED, words)?;
             ensure!(said.contains("proves nothing"), "{pod} {words:?}: {said}");
             ensure!(!said.contains("guarded 0"), "{pod} {words:?}: {said}");
@@ -105,7 +133,9 @@ fn strangers(scene: &Scene<'_>) -> Result<()> {
     ensure!(said.contains("token"), "{said}");
     // The agents of another pool's or of no pod are no agents: a role needs its own account.
     pool.check("engine-1", "guarded", 1000)?;
-    scene.kubectl(&["delete", "pod", "stranger", "wrong-audience", "no-token"]).map(drop)
+    scene
+        .kubectl(&["delete", "pod", "stranger", "wrong-audience", "no-token"])
+        .map(drop)
 }
 
 fn subjects(scene: &Scene<'_>) -> Result<()> {
@@ -121,7 +151,14 @@ fn subjects(scene: &Scene<'_>) -> Result<()> {
             .map(|name| json!({ "serviceAccount": { "name": name } }))
             .collect();
         let patch = json!({ "spec": { "subjects": subjects } }).to_string();
-        scene.kubectl(&["patch", "cachetenant", "team-b", "--type=merge", "-p", &patch])?;
+        scene.kubectl(&[
+            "patch",
+            "cachetenant",
+            "team-b",
+            "--type=merge",
+            "-p",
+            &patch,
+        ])?;
         let identity = format!("{}-identity", pool.name);
         until("the ConfigMap to name the subjects", LIMIT, || {
             let map = scene.get(&["configmap", &identity])?;
@@ -149,10 +186,16 @@ fn subjects(scene: &Scene<'_>) -> Result<()> {
 /// Kubelet looks at the ConfigMaps of a pod when the pod changes, else once a minute.
 fn refresh(pool: &Pool<'_>) -> Result<()> {
     for pod in pool.pods("master")? {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let version = pod["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        let name = pod["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let version = pod["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default();
         let mark = format!("larder.dev/looked-at={version}");
-        pool.scene.kubectl(&["annotate", "pod", &name, "--overwrite", &mark])?;
+        pool.scene
+            .kubectl(&["annotate", "pod", &name, "--overwrite", &mark])?;
     }
     Ok(())
 }

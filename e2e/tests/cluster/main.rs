@@ -132,7 +132,10 @@ fn trial(rig: &Arc<Rig>, test: Test) -> Trial {
 }
 
 /// Whether a need must be met here: `LARDER_E2E_REQUIRE` lists needs, with commas between.
-#[expect(clippy::disallowed_methods, reason = "the configuration of this harness")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the configuration of this harness"
+)]
 fn is_required(need: &str) -> bool {
     let list = std::env::var("LARDER_E2E_REQUIRE").unwrap_or_default();
     list.split(',').any(|one| one.trim() == need)

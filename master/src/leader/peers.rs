@@ -188,7 +188,11 @@ impl<L: Log> Leading<L> {
             return;
         }
         let epoch = self.core.epoch();
-        if mount.highest_epoch > epoch {
+        // An agent learns an epoch from the answer to its mount, so one that knows ours before it
+        // mounted here learned it from another life: one whose generation was lost, as it is with
+        // the disk of a pod that is replaced.
+        let is_lived = mount.highest_epoch == epoch && !self.told.contains(&mount.name);
+        if mount.highest_epoch > epoch || is_lived {
             // Its bytes and its refusals belong to a life of the pool that this master has
             // forgotten. To command it, the pool has to live above that.
             let (agent, seen) = (&mount.name, mount.highest_epoch);
@@ -198,6 +202,7 @@ impl<L: Log> Leading<L> {
             });
             return;
         }
+        self.told.insert(mount.name.clone());
         match rpc::mount_request(&mount) {
             Ok(request) => {
                 let Mount {

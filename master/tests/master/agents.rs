@@ -271,6 +271,33 @@ async fn an_agent_of_a_later_generation_makes_the_pool_start_over_above_it() {
     rig.check().await;
 }
 
+/// As after the disk of a master was lost: the same generation is lived again.
+#[tokio::test]
+async fn an_agent_of_another_life_of_this_generation_makes_the_pool_start_over_above_it() {
+    let rig = Rig::start().await;
+    let known = AgentPeer::mount(&rig, "node-0", 5).await;
+    let epoch = known.peer.welcome.as_ref().expect("a welcome").epoch;
+
+    // It learned the epoch from this life, so it may come again, as another process too.
+    let mut again = AgentPeer::connect(&rig, "node-0").await;
+    let offer = mount("node-0", 6, epoch.generation);
+    let _: Mounted = again.call(Kind::Mount, &offer).await.expect("mounted");
+    let client = Client::connect(&rig, "a").await;
+    assert_eq!(client.0.welcome.as_ref().expect("a welcome").epoch, epoch);
+
+    let mut stranger = AgentPeer::connect(&rig, "node-1").await;
+    let offer = mount("node-1", 7, epoch.generation);
+    stranger.send(Kind::Mount, &offer, NO_DEADLINE).await;
+    let refused = stranger.goodbye().await.expect("a reason");
+    assert_eq!(refused.reason, RefusedReason::Stopping);
+    let mut stranger = AgentPeer::connect(&rig, "node-1").await;
+    let _: Mounted = stranger.call(Kind::Mount, &offer).await.expect("mounted");
+    let client = Client::connect(&rig, "a").await;
+    let now = client.0.welcome.as_ref().expect("a welcome").epoch;
+    assert_eq!(now.generation, epoch.generation + 1);
+    rig.check().await;
+}
+
 #[tokio::test]
 async fn a_deleted_tenant_is_gone_at_the_agents_and_its_sessions_end() {
     let rig = Rig::start().await;
