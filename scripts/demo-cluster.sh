@@ -128,11 +128,11 @@ spec:
       envFrom: [{configMapRef: {name: $tenant-connection}}]
       volumeMounts:
         - {name: larder-token, mountPath: /var/run/larder-token, readOnly: true}
-        - {name: larder-socket, mountPath: /run/larder/$namespace.pool-small}
+        - {name: larder-socket, mountPath: /run/larder/$namespace.pool-small, readOnly: true}
         - {name: work, mountPath: /scratch}
   volumes:
     - name: larder-token
-      projected: {sources: [{serviceAccountToken: {audience: larder, path: token}}]}
+      projected: {sources: [{serviceAccountToken: {audience: larder.$namespace.pool-small, path: token}}]}
     - name: larder-socket
       hostPath: {path: /run/larder/$namespace.pool-small, type: Directory}
     - {name: work, emptyDir: {}}

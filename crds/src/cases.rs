@@ -289,6 +289,14 @@ fn tenant_cases() -> Vec<Case> {
         .passes(set2(name(64), (TENANT_ID, None)))
         .fails(set2(name(65), (TENANT_ID, None))),
         case(
+            "",
+            "",
+            "metadata.name must be at most 242 characters: the ConfigMap <name>-connection is \
+             named after it; choose a shorter name",
+        )
+        .passes(vec![name(242)])
+        .fails(vec![name(243)]),
+        case(
             "spec",
             "spec.tenantId",
             "cannot be set, changed or removed after creation; create another CacheTenant",

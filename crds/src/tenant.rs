@@ -40,7 +40,12 @@ use crate::quantity::Quantity;
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("has(self.spec.tenantId) || size(self.metadata.name) <= 64")
-        .message("metadata.name must be at most 64 characters, or spec.tenantId must be given")
+        .message("metadata.name must be at most 64 characters, or spec.tenantId must be given"),
+    // A name has at most 253.
+    validation = Rule::new("size(self.metadata.name) <= 242").message(
+        "metadata.name must be at most 242 characters: the ConfigMap <name>-connection is named \
+         after it; choose a shorter name"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

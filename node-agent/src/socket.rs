@@ -24,8 +24,8 @@ pub enum SocketError {
         "another agent serves the socket {0}; stop it, or give this one a socket_path of its own"
     )]
     Taken(PathBuf),
-    /// Something else has that name.
-    #[error("{0} is there and is not a socket; remove it or choose another socket_path")]
+    /// A folder has that name.
+    #[error("{0} is a folder and no socket; remove it or choose another socket_path")]
     NoSocket(PathBuf),
     /// Folder or socket cannot be made.
     #[error("the socket cannot be served: {action} {path} failed; check the folder's owner")]
@@ -134,25 +134,31 @@ pub(crate) fn remove_folder(path: &Path) -> Result<(), SocketError> {
     }
 }
 
-/// Removes the socket of an agent that is not there any more.
+/// Removes what stands where the socket is to be, unless somebody listens there: the socket of an
+/// agent that is not there any more, or a file or link that a pod with the folder mounted put in
+/// its place, which would otherwise keep the agent away for good. What a link leads to stays.
 fn remove_dead(path: &Path) -> Result<(), SocketError> {
-    match std::fs::symlink_metadata(path) {
+    let kind = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed("looking at", path)(error)),
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(SocketError::NoSocket(path.to_owned()));
-        }
-        Ok(_) => {}
+        Ok(metadata) => metadata.file_type(),
+    };
+    let remove = || std::fs::remove_file(path).map_err(failed("removing", path));
+    if kind.is_dir() {
+        return Err(SocketError::NoSocket(path.to_owned()));
+    }
+    if !kind.is_socket() && !kind.is_symlink() {
+        return remove();
     }
     match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(failed("removing", path))
-        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => remove(),
         // It listens, or its queue is full: somebody is alive.
         Ok(_) => Err(SocketError::Taken(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             Err(SocketError::Taken(path.to_owned()))
         }
+        // No agent makes links, so this one is nobody's, wherever it leads.
+        Err(_) if kind.is_symlink() => remove(),
         Err(error) => Err(failed("connecting to", path)(error)),
     }
 }
@@ -180,6 +186,8 @@ impl ServedSocket {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -258,11 +266,54 @@ mod tests {
     }
 
     #[test]
-    fn another_file_is_not_touched() {
+    fn a_file_in_the_place_of_the_socket_is_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("agent.sock");
-        std::fs::write(&path, "precious").expect("written");
-        assert!(matches!(bind(&path), Err(SocketError::NoSocket(_))));
-        assert_eq!(std::fs::read_to_string(&path).expect("there"), "precious");
+        std::fs::write(&path, "in the way").expect("written");
+        std::fs::set_permissions(&path, Permissions::from_mode(0o000)).expect("closed");
+        let (_listener, _socket) = bind(&path).expect("made");
+        UnixStream::connect(&path).expect("served");
+    }
+
+    #[test]
+    fn a_link_that_leads_to_nobody_is_replaced_and_its_target_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let precious = folder.path().join("precious");
+        std::fs::write(&precious, "precious").expect("written");
+        let inner = folder.path().join("folder");
+        std::fs::create_dir(&inner).expect("made");
+        let path = folder.path().join("agent.sock");
+        for target in [&folder.path().join("nowhere"), &precious, &inner, &path] {
+            symlink(target, &path).expect("linked");
+            let (listener, socket) = bind(&path).expect("made");
+            UnixStream::connect(&path).expect("served");
+            drop(listener);
+            socket.remove().expect("removed");
+        }
+        let kept = std::fs::read_to_string(&precious).expect("there");
+        assert_eq!(kept, "precious");
+        assert!(inner.exists());
+    }
+
+    #[test]
+    fn a_link_to_a_live_socket_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let target = folder.path().join("other.sock");
+        let (_listener, _socket) = bind(&target).expect("made");
+        let path = folder.path().join("agent.sock");
+        symlink(&target, &path).expect("linked");
+        let error = bind(&path).expect_err("taken");
+        assert!(matches!(error, SocketError::Taken(_)), "{error}");
+        UnixStream::connect(&path).expect("still served");
+    }
+
+    #[test]
+    fn a_folder_is_not_touched() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("agent.sock");
+        std::fs::create_dir(&path).expect("made");
+        let error = bind(&path).expect_err("a folder");
+        assert!(matches!(error, SocketError::NoSocket(_)), "{error}");
+        assert!(path.is_dir());
     }
 }

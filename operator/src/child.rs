@@ -222,6 +222,10 @@ pub async fn apply(
         if let Some(found) = found {
             match relation(&found, owner_uid) {
                 Relation::Ours if covers(&child.body, &found) => continue,
+                // The role of a binding cannot be changed, only the binding made anew.
+                Relation::Ours if !covers(&child.body["roleRef"], &found["roleRef"]) => {
+                    remove(context, std::slice::from_ref(&child.key)).await?;
+                }
                 Relation::Ours => {}
                 Relation::Earlier => {
                     return Err(ReconcileError::OldObjectsRemain(child.key.clone()));
@@ -244,7 +248,7 @@ pub async fn remove(context: &Context, orphans: &[ChildKey]) -> Result<(), Recon
         let api = key
             .kind
             .api(context.client.clone(), key.namespace.as_deref());
-        tracing::info!(child = %key, "removing an object that is no longer wanted");
+        tracing::info!(child = %key, "removing an object that is not wanted as it is");
         match api.delete(&key.name, &DeleteParams::background()).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_not_found() => {}

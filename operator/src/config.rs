@@ -54,8 +54,6 @@ pub struct Config {
     pub agent_cluster_role: String,
     /// The ClusterRole that masters get, to review tokens.
     pub master_cluster_role: String,
-    /// The projected token that masters take from the operator.
-    pub token_file: PathBuf,
     /// `host:port` of metrics and probes.
     pub metrics_addr: String,
     /// The only namespace that is watched; absent means all.
@@ -177,7 +175,7 @@ mod tests {
     use super::*;
 
     const SMALL: &str = r#"{"image":"i","service_account":"s","agent_cluster_role":"a",
-        "master_cluster_role":"m","token_file":"t","metrics_addr":"0.0.0.0:8080"}"#;
+        "master_cluster_role":"m","metrics_addr":"0.0.0.0:8080"}"#;
 
     #[test]
     fn defaults_are_told() {

@@ -60,6 +60,28 @@ impl ReconcileError {
         }
     }
 
+    /// What the API server said where the same request fails until somebody changes something: a
+    /// right that is missing, or an object that it does not take. Only what stays the same from
+    /// try to try, since it becomes the message of a condition.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        let Self::Api {
+            what,
+            object,
+            source,
+        } = self
+        else {
+            return None;
+        };
+        match source.as_ref() {
+            kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => Some(format!(
+                "the API server refuses to {what} {object}: {}",
+                status.message
+            )),
+            _ => None,
+        }
+    }
+
     /// The label of the metric: from a closed set.
     #[must_use]
     pub const fn label(&self) -> &'static str {

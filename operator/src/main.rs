@@ -10,6 +10,7 @@ use kube::{Api, Client};
 use larder_operator::config::Config;
 use larder_operator::election::{self, Leadership, LeaseSettings};
 use larder_operator::master_api::http::HttpMasters;
+use larder_operator::master_api::tokens::Tokens;
 use larder_operator::metrics::OperatorMetrics;
 use larder_operator::{ClientHandle, Parts, probes, reasons};
 use larder_telemetry::{Component, Registry, trace};
@@ -81,8 +82,12 @@ async fn main() -> anyhow::Result<()> {
     let leases = Api::namespaced(client.clone(), &arguments.pod_namespace);
     let electing = tokio::spawn(election::run(leases, lease, boot_clock, until, ended()));
     let operating = larder_operator::run(Parts {
+        master_api: Arc::new(HttpMasters::new(Tokens::new(
+            client.clone(),
+            &arguments.pod_namespace,
+            &config.service_account,
+        ))),
         client: ClientHandle(client),
-        master_api: Arc::new(HttpMasters::new(config.token_file.clone())),
         leadership,
         registry,
         metrics,

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::names::PoolId;
 
 pub mod http;
+pub mod tokens;
 
 /// A call under way.
 pub type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T, MasterError>> + Send + 'a>>;
@@ -36,13 +37,13 @@ pub enum MasterError {
         /// How long was waited.
         limit_ms: u64,
     },
-    /// The operator's own token cannot be read.
-    #[error("cannot read the operator's token {path}; check its projected volume")]
+    /// The operator gets no token of its own to show.
+    #[error("the API server gives the operator no token for {audience}; check its Role")]
     Token {
-        /// Which file.
-        path: String,
+        /// Whom it is for.
+        audience: String,
         /// Why.
-        source: std::io::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// It answered with another status than success.
     #[error("the master answered {status}: {body}")]
@@ -236,6 +237,20 @@ impl MasterViews {
         self.0.send_modify(|views| {
             let before = views.get(pool_uid).map(|looks| looks.now.clone());
             views.insert(pool_uid.to_owned(), Looks { now, before });
+        });
+    }
+
+    /// Forgets a tenant that the master was told to forget since the latest look: one that comes
+    /// again must be told to the master again.
+    pub fn forget_tenant(&self, pool_uid: &str, tenant: &str) {
+        self.0.send_if_modified(|views| {
+            let Some(looks) = views.get_mut(pool_uid) else {
+                return false;
+            };
+            Arc::make_mut(&mut looks.now)
+                .tenants
+                .remove(tenant)
+                .is_some()
         });
     }
 

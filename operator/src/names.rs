@@ -27,8 +27,6 @@ pub const ANNOTATION_CONFIG: &str = "larder.dev/config";
 pub const POOL_FINALIZER: &str = "larder.dev/pool";
 /// Keeps a tenant until its master has forgotten it.
 pub const TENANT_FINALIZER: &str = "larder.dev/tenant";
-/// The audience of tokens that masters take. Clients and agents ask for the same.
-pub const AUDIENCE: &str = "larder";
 
 /// Port of a master for clients and agents.
 pub const MASTER_PORT: u16 = 7400;
@@ -70,6 +68,13 @@ impl PoolId {
             name: pool.name_any(),
             uid: pool.uid().unwrap_or_default(),
         }
+    }
+
+    /// The audience of tokens that this pool's masters take. Each pool has its own: whoever runs
+    /// one, and so hears tokens, can show them to no other.
+    #[must_use]
+    pub fn audience(&self) -> String {
+        format!("larder.{}.{}", self.namespace, self.name)
     }
 
     /// `<namespace>/<name>`, for messages and maps.

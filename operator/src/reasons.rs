@@ -94,6 +94,9 @@ reasons! {
         "Somebody else's object has the name of one that is needed. Remove or rename it.";
     OldObjectsRemain Normal ["CachePool" Accepted "False", "CacheTenant" Accepted "False"]
         "Objects of an earlier life of this name are still being removed; it goes on by itself.";
+    ApiRefused Warning ["CachePool" Accepted "False", "CacheTenant" Accepted "False"]
+        "The API server refuses something that is needed; the message says what it said. Grant the \
+         right or change what stands in the way: it is tried again by itself.";
     PoolNotFound Warning ["CacheTenant" Accepted "False"]
         "There is no CachePool of that name in the namespace. It is accepted once there is one.";
     TenantIdTaken Warning ["CacheTenant" Accepted "False"]

@@ -16,7 +16,7 @@ use crate::child::{ChildKey, ChildKind, Standing, value_of};
 use crate::conditions::is_true;
 use crate::feed::{Feed, Trigger, Triggers, digest_of};
 use crate::metrics::OperatorMetrics;
-use crate::names::{LABEL_POOL, LABEL_POOL_NAMESPACE, MANAGED_BY, MANAGER};
+use crate::names::{LABEL_POOL, LABEL_POOL_NAMESPACE, LABEL_POOL_UID, MANAGED_BY, MANAGER, PoolId};
 use crate::node::facts::NodeFacts;
 use crate::reasons::ConditionType;
 
@@ -124,7 +124,7 @@ impl Stores {
         })
     }
 
-    /// The children that carry this label with this value.
+    /// The children that carry this label with this value, in whatever namespace.
     #[must_use]
     pub fn labelled(&self, label: &str, value: &str) -> Standing {
         let mut standing = Standing::new();
@@ -144,6 +144,18 @@ impl Stores {
                     .map(|child| (key_of(*kind, child), value_of(&**child))),
             );
         }
+        standing
+    }
+
+    /// The children of a pool. In another namespace than its own no child can lie, whatever its
+    /// labels say.
+    #[must_use]
+    pub fn of_pool(&self, pool: &PoolId) -> Standing {
+        let mut standing = self.labelled(LABEL_POOL_UID, &pool.uid);
+        standing.retain(|key, _| {
+            let namespace = key.namespace.as_ref();
+            namespace.is_none_or(|namespace| *namespace == pool.namespace)
+        });
         standing
     }
 

@@ -52,7 +52,7 @@ fn config() -> Config {
     Config::parse(
         r#"{"image": "localhost/larder:1", "image_pull_secrets": ["registry"],
             "service_account": "larder-operator", "agent_cluster_role": "larder-agent",
-            "master_cluster_role": "larder-master", "token_file": "/etc/larder/token/token",
+            "master_cluster_role": "larder-master",
             "metrics_addr": "0.0.0.0:8080"}"#,
     )
     .expect("valid")

@@ -7,7 +7,6 @@
   "service_account" (include "larder.name" .)
   "agent_cluster_role" (printf "%s-agent" (include "larder.clusterName" .))
   "master_cluster_role" (printf "%s-master" (include "larder.clusterName" .))
-  "token_file" "/etc/larder/token/token"
   "metrics_addr" "0.0.0.0:8080"
   "concurrency" (int .Values.operator.concurrency)
   "log" (dict "format" .Values.operator.log.format "filter" .Values.operator.log.filter)

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// One write that the API server answered. Reads and reviews of permissions are not in the log.
+/// One write that the API server answered. Reads, reviews and tokens, of which nothing
+/// is stored, are not in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// When it arrived, as RFC 3339.

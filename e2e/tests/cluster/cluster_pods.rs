@@ -188,12 +188,14 @@ impl<'s> Pool<'s> {
                     "volumeMounts": [
                         { "name": "larder-token", "mountPath": "/var/run/larder-token",
                           "readOnly": true },
-                        { "name": "larder-socket", "mountPath": folder },
+                        { "name": "larder-socket", "mountPath": folder, "readOnly": true },
                     ],
                 }],
                 "volumes": [
                     { "name": "larder-token", "projected": { "sources": [
-                        { "serviceAccountToken": { "audience": "larder", "path": "token" } },
+                        { "serviceAccountToken": {
+                            "audience": self.audience(), "path": "token",
+                        } },
                     ] } },
                     { "name": "larder-socket",
                       "hostPath": { "path": folder, "type": "Directory" } },
@@ -282,15 +284,21 @@ impl<'s> Pool<'s> {
         found.with_context(|| format!("no agent on {node}"))
     }
 
+    /// The audience of tokens for this pool.
+    fn audience(&self) -> String {
+        format!("larder.{}.{}", self.scene.namespace, self.name)
+    }
+
     /// `GET` of the master's administration port as the operator.
     pub(crate) fn master_says(&self, path: &str) -> Result<Value> {
+        let audience = format!("--audience={}", self.audience());
         let ask = [
             "-n",
             SYSTEM,
             "create",
             "token",
             "larder-operator",
-            "--audience=larder",
+            &audience,
         ];
         let token = self.scene.cluster.kubectl().run(&ask)?;
         let pods = self.pods("master")?;

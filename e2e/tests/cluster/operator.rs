@@ -95,15 +95,12 @@ impl<'s> Release<'s> {
         self.scene
             .cluster
             .write_kubeconfig(&self.kubeconfig, &token)?;
-        let shown = self.scene.folder().join("token");
-        fs::write(&shown, self.token(&["--audience=larder"])?)?;
         let map = ["configmap", ACCOUNT, "-n", &self.namespace];
         let map = self.scene.cluster.kubectl().get(&map)?;
         let text = map["data"]["operator.json"]
             .as_str()
             .context("the chart has no configuration")?;
         let mut config: Value = serde_json::from_str(text)?;
-        config["token_file"] = json!(shown);
         config["metrics_addr"] = json!("127.0.0.1:0");
         config["log"]["format"] = json!("human");
         config["watch_namespace"] = json!(self.scene.namespace);

@@ -115,7 +115,14 @@ fn install(cluster: &Cluster) -> Result<()> {
     let archives = product::write(&programs()?, product::PRODUCT, folder.path())?;
     cluster.load_image(&archives.product)?;
     cluster.load_image(&archives.engine)?;
-    helm(cluster, "upgrade", &chart(), &["--wait", "--timeout=120s"])
+    let upgraded = helm(cluster, "upgrade", &chart(), &["--wait", "--timeout=120s"]);
+    upgraded.map_err(|error| {
+        let labels = "app.kubernetes.io/component=operator";
+        let logs = ["-n", SYSTEM, "logs", "-l", labels, "--tail=5"];
+        let said = cluster.kubectl().run(&logs);
+        let said = said.unwrap_or_else(|error| format!("{error:#}"));
+        error.context(format!("the operator does not come up; it said: {said}"))
+    })
 }
 
 /// Puts the release of all namespaces into the state that the documentation describes.

@@ -1,6 +1,5 @@
-//! The administration port over HTTP, with the operator's projected ServiceAccount token.
+//! The administration port over HTTP, with a token of the operator's ServiceAccount.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
+use super::tokens::Tokens;
 use super::{
     AgentDocument, Call, MasterApi, MasterError, MasterView, StatusDocument, TenantDocument,
     TenantPolicy,
@@ -28,27 +28,26 @@ const TOLD_CHARS: usize = 200;
 /// Masters behind the Services of their pools.
 #[derive(Debug)]
 pub struct HttpMasters {
-    /// Read for every call: kubelet renews it every few minutes.
-    token_file: PathBuf,
+    tokens: Tokens,
     /// Set in tests: where every master is.
     everywhere: Option<String>,
 }
 
 impl HttpMasters {
-    /// Masters that take the token in this file.
+    /// Masters that take these tokens.
     #[must_use]
-    pub fn new(token_file: PathBuf) -> Self {
+    pub const fn new(tokens: Tokens) -> Self {
         Self {
-            token_file,
+            tokens,
             everywhere: None,
         }
     }
 
     /// The same, with every master at one `host:port`.
     #[must_use]
-    pub fn at(token_file: PathBuf, addr: String) -> Self {
+    pub const fn at(tokens: Tokens, addr: String) -> Self {
         Self {
-            token_file,
+            tokens,
             everywhere: Some(addr),
         }
     }
@@ -64,17 +63,12 @@ impl HttpMasters {
             .everywhere
             .clone()
             .unwrap_or_else(|| format!("{}:{MASTER_ADMIN_PORT}", pool.master_host()));
-        let token = tokio::fs::read_to_string(&self.token_file)
-            .await
-            .map_err(|source| MasterError::Token {
-                path: self.token_file.display().to_string(),
-                source,
-            })?;
+        let token = self.tokens.of(pool).await?;
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(HOST, &addr)
-            .header(AUTHORIZATION, format!("Bearer {}", token.trim_end()))
+            .header(AUTHORIZATION, format!("Bearer {token}"))
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(body))
             .map_err(|source| unreachable(&addr, source))?;

@@ -1,6 +1,7 @@
 //! Writing what a pool needs, in a fixed order: what others need first, orphans last.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
@@ -9,11 +10,13 @@ use larder_crds::CachePool;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::build::Owner;
+use super::look_again;
 use super::observe::{MasterSeen, Seen};
 use super::validate::ValidPool;
-use crate::child::{self, Child, ChildKey};
+use crate::child::{self, Child, ChildKey, ChildKind};
 use crate::context::Context;
 use crate::error::ReconcileError;
 use crate::names::{MANAGER, POOL_FINALIZER};
@@ -23,6 +26,8 @@ use crate::node::silence;
 
 /// Bytes of the root of the capability keys.
 const ROOT_KEY_BYTES: usize = 32;
+/// How long a root key that was seen is taken to be there.
+const ROOT_KEY_KNOWN: Duration = Duration::from_secs(900);
 
 /// Writes what differs. Each step may be the last before a crash: the next run goes on.
 ///
@@ -41,11 +46,18 @@ pub async fn apply(
         ensure_root_key(context, pool).await?;
         context.root_keys.insert(&pool.id.uid);
     }
-    child::apply(context, wanted, &seen.standing, &pool.id.uid).await?;
+    // Labels after the binding by which a sweep knows whose they are, and before the DaemonSet:
+    // its controller then finds its nodes at its first look.
+    let is_set = |child: &Child| child.key.kind == ChildKind::DaemonSet;
+    let at_set = wanted.iter().position(is_set).unwrap_or(wanted.len());
+    let (before, rest) = wanted.split_at(at_set);
     let label = pool.id.node_label();
+    child::apply(context, before, &seen.standing, &pool.id.uid).await?;
     for node in &members.joining {
         labels::put(context, node, &label, &pool.id.name).await?;
     }
+    child::apply(context, rest, &seen.standing, &pool.id.uid).await?;
+    look_again::nudge(context, &pool.id, members, &seen.standing).await?;
     for node in &members.leaving {
         labels::take(context, node, &label).await?;
     }
@@ -63,30 +75,34 @@ pub async fn apply(
     Ok(())
 }
 
-/// The pools, by uid, whose root key was seen to exist since their master was last ready. Without
-/// it a pool that takes long to start would be asked for its key at every look.
+/// When the root key of a pool, by uid, was last seen to exist since its master was ready. Without
+/// it a pool that takes long to start would be asked for its key at every look; with it for ever,
+/// a Secret that is deleted meanwhile would never be made again.
 #[derive(Debug)]
-pub struct RootKeys(watch::Sender<BTreeSet<String>>);
+pub struct RootKeys(watch::Sender<BTreeMap<String, Instant>>);
 
 impl Default for RootKeys {
     fn default() -> Self {
-        Self(watch::Sender::new(BTreeSet::new()))
+        Self(watch::Sender::new(BTreeMap::new()))
     }
 }
 
 impl RootKeys {
     fn is_known(&self, pool_uid: &str) -> bool {
-        self.0.borrow().contains(pool_uid)
+        let seen = self.0.borrow().get(pool_uid).copied();
+        seen.is_some_and(|seen| seen.elapsed() < ROOT_KEY_KNOWN)
     }
 
     fn insert(&self, pool_uid: &str) {
-        self.0
-            .send_if_modified(|known| known.insert(pool_uid.to_owned()));
+        self.0.send_modify(|known| {
+            known.insert(pool_uid.to_owned(), Instant::now());
+        });
     }
 
     /// A ready master has the key; when it starts again somebody may have removed the Secret.
     pub fn forget(&self, pool_uid: &str) {
-        self.0.send_if_modified(|known| known.remove(pool_uid));
+        self.0
+            .send_if_modified(|known| known.remove(pool_uid).is_some());
     }
 }
 

@@ -16,6 +16,7 @@ use crate::tenant;
 
 pub mod apply;
 pub mod build;
+pub mod look_again;
 pub mod observe;
 pub mod release;
 pub mod status;
@@ -41,9 +42,6 @@ pub async fn reconcile(
         .metrics
         .reconciled("CachePool", label, started.elapsed());
     context.metrics.pools(context.stores.pools.len());
-    if result.is_ok() {
-        context.failures.clear(&key(&pool));
-    }
     result
 }
 
@@ -67,6 +65,7 @@ fn key(pool: &CachePool) -> String {
 async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileError> {
     if pool.metadata.deletion_timestamp.is_some() {
         release::release(pool, context).await?;
+        context.failures.clear(&key(pool));
         return Ok(Action::await_change());
     }
     if !pool.finalizers().iter().any(|one| one == POOL_FINALIZER) {
@@ -100,6 +99,11 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
         }
     };
     let is_ready = status::write(context, pool, &outcome, &seen).await?;
+    if outcome.is_refused_by_api() {
+        // As slowly as after other failures: what helps need not be a change that is watched.
+        return Ok(Action::requeue(context.failures.count(&key(pool))));
+    }
+    context.failures.clear(&key(pool));
     // Somebody waits for a node to leave, and only the master knows when it is empty.
     let is_settled = is_ready && !outcome.is_blocked();
     Ok(Action::requeue(if is_settled {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::child::{ChildKey, ChildKind, Standing};
 use crate::context::Context;
 use crate::master_api::{Looks, MasterView};
-use crate::names::{LABEL_POOL_UID, PoolId};
+use crate::names::PoolId;
 use crate::node::facts::NodeFacts;
 
 /// Most events that are read; the controller repeats one rather than writing many.
@@ -53,7 +53,7 @@ impl MasterSeen {
 /// Looks at everything. It asks the master, and reads nothing from the API server: the watches
 /// know it already.
 pub async fn observe(context: &Context, id: &PoolId) -> Seen {
-    let standing = context.stores.labelled(LABEL_POOL_UID, &id.uid);
+    let standing = context.stores.of_pool(id);
     let nodes = context.stores.nodes.state();
     let mut nodes: Vec<NodeFacts> = nodes.iter().map(|node| NodeFacts::of(node)).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,14 +1,17 @@
 //! What happens before a deleted pool may go: its traces outside its namespace are removed. What
 //! lies inside has the pool as owner and is collected by Kubernetes.
 
+use std::collections::BTreeSet;
+
 use kube::ResourceExt;
 use larder_crds::CachePool;
 
 use super::apply::remove_finalizer;
+use super::observe::node_names;
 use crate::child::{ChildKey, ChildKind, remove};
 use crate::context::Context;
 use crate::error::ReconcileError;
-use crate::names::{LABEL_POOL_UID, POOL_FINALIZER, PoolId};
+use crate::names::{POOL_FINALIZER, PoolId};
 use crate::node::labels;
 
 /// Removes the traces and then the finalizer. It needs neither a valid spec nor a master.
@@ -22,7 +25,7 @@ pub async fn release(pool: &CachePool, context: &Context) -> Result<(), Reconcil
     if !pool.finalizers().iter().any(|one| one == POOL_FINALIZER) {
         return Ok(());
     }
-    let standing = context.stores.labelled(LABEL_POOL_UID, &id.uid);
+    let standing = context.stores.of_pool(&id);
     let of_kind = |kind: ChildKind| -> Vec<ChildKey> {
         standing
             .keys()
@@ -34,10 +37,13 @@ pub async fn release(pool: &CachePool, context: &Context) -> Result<(), Reconcil
     // has left for good, and removes its folders.
     remove(context, &of_kind(ChildKind::CacheNode)).await?;
     let label = id.node_label();
-    for node in context.stores.nodes.state() {
-        if node.labels().contains_key(&label) {
-            labels::take(context, &node.name_any(), &label).await?;
-        }
+    // The watch of nodes may lag behind the labels that were put last; CacheNodes name those.
+    let mut members: BTreeSet<String> = node_names(&standing).collect();
+    let nodes = context.stores.nodes.state();
+    let labelled = nodes.iter().filter(|n| n.labels().contains_key(&label));
+    members.extend(labelled.map(|node| node.name_any()));
+    for node in &members {
+        labels::take(context, node, &label).await?;
     }
     remove(context, &of_kind(ChildKind::ClusterRoleBinding)).await?;
     remove_finalizer(context, pool).await?;

@@ -34,6 +34,12 @@ impl Outcome {
         matches!(self, Self::Applied(members) if !members.blocked.is_empty())
     }
 
+    /// Whether the API server refuses what is needed.
+    #[must_use]
+    pub fn is_refused_by_api(&self) -> bool {
+        matches!(self, Self::Refused(wanted) if wanted.reason == Reason::ApiRefused)
+    }
+
     /// An error that people must deal with, as a condition; others come back.
     ///
     /// # Errors
@@ -42,9 +48,11 @@ impl Outcome {
         let reason = match &error {
             ReconcileError::NameTaken(_) => Reason::NameTaken,
             ReconcileError::OldObjectsRemain(_) => Reason::OldObjectsRemain,
+            refused if refused.refusal().is_some() => Reason::ApiRefused,
             _ => return Err(error),
         };
-        let wanted = Wanted::new(ConditionType::Accepted, false, reason, error.to_string());
+        let message = error.refusal().unwrap_or_else(|| error.to_string());
+        let wanted = Wanted::new(ConditionType::Accepted, false, reason, message);
         Ok(Self::Refused(wanted))
     }
 }

@@ -5,7 +5,7 @@ use larder_crds::{CacheTenant, TenantSettings};
 use serde_json::json;
 
 use crate::child::{Child, ChildKey, ChildKind};
-use crate::names::{AUDIENCE, MANAGED_BY, MANAGER, MASTER_PORT, PoolId, SOCKET_FILE};
+use crate::names::{MANAGED_BY, MANAGER, MASTER_PORT, PoolId, SOCKET_FILE};
 
 /// Which ConfigMap it is.
 #[must_use]
@@ -27,7 +27,7 @@ pub fn build(tenant: &CacheTenant, pool: &PoolId, settings: &TenantSettings) -> 
         "tenant": settings.tenant_id,
         "masters": [masters],
         "socket": format!("{folder}/{SOCKET_FILE}"),
-        "audience": AUDIENCE,
+        "audience": pool.audience(),
     });
     let labels = json!({ "app.kubernetes.io/name": "larder", MANAGED_BY: MANAGER });
     let owner = json!({
@@ -46,7 +46,7 @@ pub fn build(tenant: &CacheTenant, pool: &PoolId, settings: &TenantSettings) -> 
         "LARDER_SOCKET": format!("{folder}/{SOCKET_FILE}"),
         // The hostPath that an engine pod mounts at the same path.
         "LARDER_SOCKET_FOLDER": folder,
-        "LARDER_TOKEN_AUDIENCE": AUDIENCE,
+        "LARDER_TOKEN_AUDIENCE": pool.audience(),
     });
     Child::new(
         connection_key(tenant),

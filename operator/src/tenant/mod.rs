@@ -48,9 +48,6 @@ pub async fn reconcile(
     context
         .metrics
         .reconciled("CacheTenant", label, started.elapsed());
-    if result.is_ok() {
-        context.failures.clear(&key(&tenant));
-    }
     result
 }
 
@@ -75,6 +72,7 @@ async fn steps(tenant: &CacheTenant, context: &Context) -> Result<Action, Reconc
     // Before anything that could fail for lack of a pool.
     if tenant.metadata.deletion_timestamp.is_some() {
         release::release(tenant, context).await?;
+        context.failures.clear(&key(tenant));
         return Ok(Action::await_change());
     }
     let seen = observe::observe(context, tenant);
@@ -96,6 +94,11 @@ async fn steps(tenant: &CacheTenant, context: &Context) -> Result<Action, Reconc
         }
     };
     status::write(context, tenant, &outcome, &seen).await?;
+    if outcome.is_refused_by_api() {
+        // As slowly as after other failures: what helps need not be a change that is watched.
+        return Ok(Action::requeue(context.failures.count(&key(tenant))));
+    }
+    context.failures.clear(&key(tenant));
     Ok(Action::requeue(match &outcome {
         status::Outcome::Refused(_) => PAUSE_REFUSED,
         status::Outcome::Applied(_, apply::Answer::Serving) => PAUSE_READY,

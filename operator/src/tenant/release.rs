@@ -26,14 +26,13 @@ pub async fn release(tenant: &CacheTenant, context: &Context) -> Result<(), Reco
         return Ok(());
     }
     if let Some(pool) = master_to_tell(tenant, context) {
-        let told = context
-            .master_api
-            .delete_tenant(&pool, &claims::id(tenant))
-            .await;
+        let id = claims::id(tenant);
+        let told = context.master_api.delete_tenant(&pool, &id).await;
         told.map_err(|source| ReconcileError::Master {
             pool: pool.key(),
             source,
         })?;
+        context.masters.forget_tenant(&pool.uid, &id);
     }
     remove_finalizer(context, tenant).await
 }

@@ -25,6 +25,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether the API server refuses what is needed.
+    #[must_use]
+    pub fn is_refused_by_api(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.reason == Reason::ApiRefused)
+    }
+
     /// An error that people must deal with, as a condition; others come back.
     ///
     /// # Errors
@@ -33,12 +39,11 @@ impl Outcome {
         let reason = match &error {
             ReconcileError::NameTaken(_) => Reason::NameTaken,
             ReconcileError::OldObjectsRemain(_) => Reason::OldObjectsRemain,
+            refused if refused.refusal().is_some() => Reason::ApiRefused,
             _ => return Err(error),
         };
-        Ok(Self::Refused(Refusal {
-            reason,
-            message: error.to_string(),
-        }))
+        let message = error.refusal().unwrap_or_else(|| error.to_string());
+        Ok(Self::Refused(Refusal { reason, message }))
     }
 }
 

@@ -84,6 +84,14 @@ pub(crate) struct State {
     pub(crate) writes_left: Option<usize>,
     /// Clients whose requests do not arrive.
     pub(crate) cut: BTreeSet<String>,
+    /// Plurals that cannot be written, and what the server answers instead.
+    pub(crate) refused: BTreeMap<String, StatusCode>,
+    /// Plurals of whose changes no watch is told.
+    pub(crate) untold: BTreeSet<String>,
+    /// Whether masters start and never become ready.
+    pub(crate) masters_hang: bool,
+    /// Whether a DaemonSet finds no node until somebody makes its controller look again.
+    pub(crate) sets_miscount: bool,
     history: Vec<(u64, Key, Value)>,
     oldest: u64,
     version: u64,
@@ -266,6 +274,10 @@ impl State {
             writes: Vec::new(),
             writes_left: None,
             cut: BTreeSet::new(),
+            refused: BTreeMap::new(),
+            untold: BTreeSet::new(),
+            masters_hang: false,
+            sets_miscount: false,
             history: Vec::new(),
             oldest: 0,
             version: 1,
@@ -292,6 +304,9 @@ impl State {
         self.writes.push(format!(
             "{client} {method} {plural}/{namespace}/{name}{part}"
         ));
+        if let Some(code) = self.refused.get(plural) {
+            return Some(refusal(*code));
+        }
         let written = match call.method.as_str() {
             "POST" => self.create(&call),
             "PUT" => self.replace(&call),
@@ -425,7 +440,14 @@ impl State {
         let owner = (call.key.clone(), format!("{manager} {part}"));
         let before = self.applied.get(&owner).cloned().unwrap_or_default();
         let object = match self.objects.get(&call.key) {
-            Some(object) => apply(object.clone(), &before, &call.body),
+            Some(object) => {
+                // The role of a binding is immutable.
+                let (role, wanted) = (&object["roleRef"], &call.body["roleRef"]);
+                if !role.is_null() && role != wanted {
+                    return Err(StatusCode::UNPROCESSABLE_ENTITY);
+                }
+                apply(object.clone(), &before, &call.body)
+            }
             None if call.status => return Err(StatusCode::NOT_FOUND),
             None => call.body.clone(),
         };
@@ -511,7 +533,7 @@ impl State {
             let metadata = &mut object["metadata"];
             metadata["uid"] = json!(format!("{:08x}-0000-4000-8000-000000000000", self.uids));
             let second = self.uids % 60;
-            metadata["creationTimestamp"] = json!(format!("2026-01-01T00:00:{second:02}Z"));
+            metadata["creationTimestamp"] = json!(format!("2020-01-01T00:00:{second:02}Z"));
             metadata["generation"] = json!(1);
             if !key.1.is_empty() {
                 metadata["namespace"] = json!(key.1);
@@ -554,7 +576,12 @@ impl State {
         let mut changes = Vec::new();
         for (key, object) in &self.objects {
             let status = match key.0.as_str() {
+                "statefulsets" if self.masters_hang => json!({ "readyReplicas": 0 }),
                 "statefulsets" => json!({ "readyReplicas": object["spec"]["replicas"] }),
+                "daemonsets" if self.sets_miscount && !is_touched(object) => json!({
+                    "numberReady": 0, "desiredNumberScheduled": 0,
+                    "observedGeneration": object["metadata"]["generation"],
+                }),
                 "daemonsets" => {
                     let selector = &object["spec"]["template"]["spec"]["nodeSelector"];
                     let label = selector.as_object().and_then(|s| s.keys().next().cloned());
@@ -577,8 +604,11 @@ impl State {
     fn tell(&mut self, key: Key, kind: &str, object: Value) {
         let event = json!({ "type": kind, "object": object });
         let bytes = line(&event);
+        let is_untold = self.untold.contains(&key.0);
         self.watches.retain(|watch| {
-            !watch.wants(&key, &event["object"]) || watch.events.try_send(bytes.clone()).is_ok()
+            is_untold
+                || !watch.wants(&key, &event["object"])
+                || watch.events.try_send(bytes.clone()).is_ok()
         });
         self.history.push((self.version, key, event));
     }
@@ -607,6 +637,11 @@ impl Watch {
     }
 }
 
+fn is_touched(set: &Value) -> bool {
+    let annotation = &set["metadata"]["annotations"]["larder.dev/looked-again"];
+    annotation.is_string()
+}
+
 fn carries(object: &Value, selector: &BTreeMap<String, String>) -> bool {
     selector
         .iter()
@@ -621,6 +656,8 @@ fn status_of(code: StatusCode) -> Value {
     let reason = match code {
         StatusCode::NOT_FOUND => "NotFound",
         StatusCode::CONFLICT => "Conflict",
+        StatusCode::FORBIDDEN => "Forbidden",
+        StatusCode::UNPROCESSABLE_ENTITY => "Invalid",
         _ => "Expired",
     };
     json!({

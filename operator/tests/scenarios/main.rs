@@ -7,4 +7,5 @@ mod lifecycle;
 mod load;
 mod master_http;
 mod merge;
+mod troubles;
 mod world;

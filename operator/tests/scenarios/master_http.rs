@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
+use kube::Client;
 use larder_crds::Access;
 use larder_operator::master_api::http::HttpMasters;
+use larder_operator::master_api::tokens::Tokens;
 use larder_operator::master_api::{MasterApi, MasterError, TenantPolicy};
 use larder_operator::names::PoolId;
 use serde_json::{Value, json};
@@ -91,16 +94,36 @@ async fn serve() -> String {
     addr
 }
 
-fn token_file(text: &str) -> tempfile::NamedTempFile {
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(file.path(), text).expect("written");
-    file
+/// An API server that gives this token to the operator's account, for the audience of `pool()`.
+fn tokens(token: &'static str) -> (Tokens, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let make = move |Path((namespace, account)): Path<(String, String)>,
+                     Json(body): Json<Value>| {
+        let known = namespace == "system" && account == "larder-operator";
+        let fits = body["spec"]["audiences"] == json!(["larder.apps.small"]);
+        count.fetch_add(1, Ordering::Relaxed);
+        let answer = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": body["spec"],
+            "status": { "token": token, "expirationTimestamp": "2026-01-01T00:00:00Z" },
+        });
+        async move {
+            if known && fits {
+                Json(answer).into_response()
+            } else {
+                (StatusCode::FORBIDDEN, "no").into_response()
+            }
+        }
+    };
+    let path = "/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token";
+    let client = Client::new(Router::new().route(path, post(make)), "default");
+    (Tokens::new(client, "system", "larder-operator"), asked)
 }
 
 #[tokio::test]
 async fn documents_are_read_and_changes_sent() {
-    let token = token_file("secret\n");
-    let masters = HttpMasters::at(token.path().to_owned(), serve().await);
+    let (tokens, asked) = tokens("secret");
+    let masters = HttpMasters::at(tokens, serve().await);
     let view = masters.look(&pool()).await.expect("a view");
     assert_eq!((view.status.objects, view.status.capacity_bytes), (2, 64));
     assert_eq!(view.tenants["team-a"].used_bytes, 8);
@@ -128,28 +151,57 @@ async fn documents_are_read_and_changes_sent() {
         .await
         .expect_err("503");
     assert!(error.is_retryable());
+    assert_eq!(
+        asked.load(Ordering::Relaxed),
+        1,
+        "one token serves all calls"
+    );
+}
+
+/// One that stands behind the Service of a pool hears a token, which must be of use nowhere else.
+#[tokio::test(start_paused = true)]
+async fn each_pool_is_shown_its_own_token_and_a_new_one_in_time() {
+    let (tokens, asked) = tokens("secret");
+    tokens.of(&pool()).await.expect("for this pool");
+    let other = PoolId {
+        uid: "v".into(),
+        ..pool()
+    };
+    tokens
+        .of(&other)
+        .await
+        .expect("asked again for another life");
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    tokio::time::advance(Duration::from_secs(479)).await;
+    tokens.of(&pool()).await.expect("known");
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    tokens.of(&pool()).await.expect("renewed");
+    assert_eq!(asked.load(Ordering::Relaxed), 3);
 }
 
 #[tokio::test]
 async fn failures_are_typed() {
     let addr = serve().await;
-    let wrong = token_file("wrong");
-    let masters = HttpMasters::at(wrong.path().to_owned(), addr.clone());
+    let masters = HttpMasters::at(tokens("wrong").0, addr.clone());
     let error = masters.look(&pool()).await.expect_err("401");
     assert!(
         matches!(error, MasterError::Refused { status: 401, .. }),
         "{error}"
     );
-    let masters = HttpMasters::at("/no/such/token".into(), addr);
+    let other = PoolId {
+        name: "other".into(),
+        ..pool()
+    };
+    let masters = HttpMasters::at(tokens("secret").0, addr);
     assert!(matches!(
-        masters.look(&pool()).await,
+        masters.look(&other).await,
         Err(MasterError::Token { .. })
     ));
     let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = closed.local_addr().expect("an address").to_string();
     drop(closed);
-    let token = token_file("secret");
-    let masters = HttpMasters::at(token.path().to_owned(), addr);
+    let masters = HttpMasters::at(tokens("secret").0, addr);
     assert!(matches!(
         masters.look(&pool()).await,
         Err(MasterError::Unreachable { .. })

@@ -174,7 +174,7 @@ pub(crate) fn config() -> Config {
     Config::parse(
         r#"{"image": "localhost/larder:1", "service_account": "larder-operator",
             "agent_cluster_role": "larder-agent", "master_cluster_role": "larder-master",
-            "token_file": "/token", "metrics_addr": "127.0.0.1:0"}"#,
+            "metrics_addr": "127.0.0.1:0"}"#,
     )
     .expect("valid")
 }

@@ -7,7 +7,7 @@ use super::master::{extend, mount};
 use super::{Owner, container, probe, pull_secrets};
 use crate::child::{Child, ChildKind};
 use crate::config::Config;
-use crate::names::{AGENT_METRICS_PORT, AGENT_PORT, AUDIENCE, SOCKET_ROOT, STATE_ROOT};
+use crate::names::{AGENT_METRICS_PORT, AGENT_PORT, SOCKET_ROOT, STATE_ROOT};
 use crate::pool::validate::ValidPool;
 
 /// Life of the token that agents show to masters, in seconds. Kubelet renews it in time.
@@ -58,7 +58,7 @@ fn pod(pool: &ValidPool, config: &Config) -> Value {
         "volumes": [
             { "name": "config", "configMap": { "name": pool.id.agent() } },
             { "name": "token", "projected": { "sources": [{ "serviceAccountToken": {
-                "audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token",
+                "audience": pool.id.audience(), "expirationSeconds": TOKEN_SECONDS, "path": "token",
             } }] } },
             // The folders above the pool's own, so that the agent can remove its own at the end.
             host("sockets", SOCKET_ROOT),

@@ -2,7 +2,7 @@
 //!
 //! ```json
 //! {
-//!   "audience": "larder",
+//!   "audience": "larder.apps.pool-small",
 //!   "subjects": [
 //!     {"principal": "AgentOfNode", "service_account": "apps/pool-small-agent"},
 //!     {"principal": "Master", "service_account": "apps/pool-small-master"},
@@ -30,7 +30,7 @@ use larder_crds::TenantSettings;
 use serde_json::{Value, json};
 
 use super::files::lined;
-use crate::names::{AUDIENCE, PoolId};
+use crate::names::PoolId;
 
 /// The text of the file.
 pub(super) fn file(id: &PoolId, operator_account: &str, tenants: &[TenantSettings]) -> String {
@@ -51,7 +51,8 @@ pub(super) fn file(id: &PoolId, operator_account: &str, tenants: &[TenantSetting
     entries.dedup();
     let subjects = lined(entries.into_iter());
     format!(
-        "{{\"audience\": \"{AUDIENCE}\", \"subjects\": {}}}\n",
+        "{{\"audience\": \"{}\", \"subjects\": {}}}\n",
+        id.audience(),
         subjects.trim_end()
     )
 }
