@@ -38,8 +38,7 @@ pub struct Context {
     pub config: Config,
     /// Namespace of the operator's own pod.
     pub namespace: String,
-    /// Wall time for `lastTransitionTime`. Nothing is decided by it but when a DaemonSet is touched
-    /// again.
+    /// Wall time for `lastTransitionTime`; nothing is decided by it.
     pub now: fn() -> Timestamp,
 }
 

@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::build::Owner;
-use super::look_again;
 use super::observe::{MasterSeen, Seen};
 use super::validate::ValidPool;
 use crate::child::{self, Child, ChildKey, ChildKind};
@@ -57,7 +56,6 @@ pub async fn apply(
         labels::put(context, node, &label, &pool.id.name).await?;
     }
     child::apply(context, rest, &seen.standing, &pool.id.uid).await?;
-    look_again::nudge(context, &pool.id, members, &seen.standing).await?;
     for node in &members.leaving {
         labels::take(context, node, &label).await?;
     }

@@ -16,7 +16,6 @@ use crate::tenant;
 
 pub mod apply;
 pub mod build;
-pub mod look_again;
 pub mod observe;
 pub mod release;
 pub mod status;

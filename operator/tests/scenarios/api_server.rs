@@ -90,8 +90,6 @@ pub(crate) struct State {
     pub(crate) untold: BTreeSet<String>,
     /// Whether masters start and never become ready.
     pub(crate) masters_hang: bool,
-    /// Whether a DaemonSet finds no node until somebody makes its controller look again.
-    pub(crate) sets_miscount: bool,
     history: Vec<(u64, Key, Value)>,
     oldest: u64,
     version: u64,
@@ -277,7 +275,6 @@ impl State {
             refused: BTreeMap::new(),
             untold: BTreeSet::new(),
             masters_hang: false,
-            sets_miscount: false,
             history: Vec::new(),
             oldest: 0,
             version: 1,
@@ -578,10 +575,6 @@ impl State {
             let status = match key.0.as_str() {
                 "statefulsets" if self.masters_hang => json!({ "readyReplicas": 0 }),
                 "statefulsets" => json!({ "readyReplicas": object["spec"]["replicas"] }),
-                "daemonsets" if self.sets_miscount && !is_touched(object) => json!({
-                    "numberReady": 0, "desiredNumberScheduled": 0,
-                    "observedGeneration": object["metadata"]["generation"],
-                }),
                 "daemonsets" => {
                     let selector = &object["spec"]["template"]["spec"]["nodeSelector"];
                     let label = selector.as_object().and_then(|s| s.keys().next().cloned());
@@ -635,11 +628,6 @@ impl Watch {
             && (self.namespace.is_empty() || self.namespace == key.1)
             && carries(object, &self.selector)
     }
-}
-
-fn is_touched(set: &Value) -> bool {
-    let annotation = &set["metadata"]["annotations"]["larder.dev/looked-again"];
-    annotation.is_string()
 }
 
 fn carries(object: &Value, selector: &BTreeMap<String, String>) -> bool {
