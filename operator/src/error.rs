@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::child::ChildKey;
 use crate::master_api::MasterError;
+use crate::reasons::Reason;
 
 /// First pause after a failure; it doubles up to [`RETRY_MAX`].
 const RETRY_FIRST: Duration = Duration::from_secs(1);
@@ -47,6 +48,19 @@ pub enum ReconcileError {
 }
 
 impl ReconcileError {
+    /// Reason and message of a condition, where people must deal with it.
+    ///
+    /// # Errors
+    /// The error itself, where another try may cure it.
+    pub fn for_people(self) -> Result<(Reason, String), Self> {
+        match (&self, self.refusal()) {
+            (Self::NameTaken(_), _) => Ok((Reason::NameTaken, self.to_string())),
+            (Self::OldObjectsRemain(_), _) => Ok((Reason::OldObjectsRemain, self.to_string())),
+            (_, Some(refusal)) => Ok((Reason::ApiRefused, refusal)),
+            (_, None) => Err(self),
+        }
+    }
+
     /// An answer of the API server about `object`.
     pub(crate) fn api(
         what: &'static str,
@@ -63,8 +77,7 @@ impl ReconcileError {
     /// What the API server said where the same request fails until somebody changes something: a
     /// right that is missing, or an object that it does not take. Only what stays the same from
     /// try to try, since it becomes the message of a condition.
-    #[must_use]
-    pub fn refusal(&self) -> Option<String> {
+    fn refusal(&self) -> Option<String> {
         let Self::Api {
             what,
             object,

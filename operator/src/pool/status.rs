@@ -45,13 +45,7 @@ impl Outcome {
     /// # Errors
     /// Every error that another try may cure.
     pub fn of_error(error: ReconcileError) -> Result<Self, ReconcileError> {
-        let reason = match &error {
-            ReconcileError::NameTaken(_) => Reason::NameTaken,
-            ReconcileError::OldObjectsRemain(_) => Reason::OldObjectsRemain,
-            refused if refused.refusal().is_some() => Reason::ApiRefused,
-            _ => return Err(error),
-        };
-        let message = error.refusal().unwrap_or_else(|| error.to_string());
+        let (reason, message) = error.for_people()?;
         let wanted = Wanted::new(ConditionType::Accepted, false, reason, message);
         Ok(Self::Refused(wanted))
     }
