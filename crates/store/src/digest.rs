@@ -5,7 +5,9 @@
 //! and platforms, which `std::hash::Hash` does not promise. It is no defence against somebody
 //! who chooses keys to collide; it finds faults of memory, disk and code.
 
-use larder_types::{AgentId, AgentName, Extent, Key, SegmentId, SlabRef, TenantId, Version};
+use larder_types::{
+    AgentId, AgentName, Attributes, Extent, Key, Pin, SegmentId, SlabRef, TenantId, Version,
+};
 
 use crate::objects::Object;
 use crate::request::TenantPolicy;
@@ -143,12 +145,32 @@ pub(crate) fn of_object(tenant: &TenantId, key: &Key, object: &Object) -> u64 {
         size_bytes,
         digest,
         replicas,
+        wanted,
+        attributes,
     } = object;
+    let Attributes {
+        pin,
+        group,
+        data_type,
+    } = attributes;
+    let (pin, ttl_ms) = match pin {
+        Pin::None => (0, 0),
+        Pin::Soft { ttl_ms } => (1, *ttl_ms),
+        Pin::Hard => (2, 0),
+    };
+    let group = group.as_ref().map_or("", |group| group.as_str());
     let mut hash = Hash::new(Kind::Object)
         .bytes(tenant.as_str().as_bytes())
         .bytes(key.as_bytes())
         .version(*version)
-        .words([*size_bytes, digest.0, replicas.len() as u64]);
+        .words([*size_bytes, digest.0, replicas.len() as u64])
+        .words([
+            u64::from(*wanted),
+            pin,
+            ttl_ms,
+            u64::from(data_type.number()),
+        ])
+        .bytes(group.as_bytes());
     for replica in replicas {
         hash = replica
             .iter()

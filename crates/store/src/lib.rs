@@ -25,6 +25,7 @@ mod reply;
 mod request;
 mod segment;
 mod settings;
+mod slots;
 mod soft;
 mod space;
 mod state;
@@ -35,14 +36,15 @@ pub use apply::apply;
 pub use check::{Finding, check};
 pub use effects::{Command, Corruption, Effects};
 pub use leader::Leader;
-pub use objects::{Object, ObjectTable};
-pub use op::{MountedSegment, Op};
+pub use objects::{Object, ObjectId, ObjectTable};
+pub use op::{MountedSegment, Op, RemovalCause};
 pub use reply::{Decision, Refusal, Reply, Usage, WaitOn};
 pub use request::{
-    MAX_LISTED, MAX_RELEASED, MAX_REPLICAS, MAX_SEGMENTS, Request, SegmentOffer, TenantPolicy,
-    Written,
+    MAX_LISTED, MAX_RELEASED, MAX_REPLICAS, MAX_SEGMENTS, PutMode, Request, SegmentOffer,
+    TenantPolicy, Written,
 };
 pub use segment::{Releasing, Segment, Slab, SlabPhase};
 pub use settings::Settings;
+pub use slots::Slots;
 pub use soft::Health;
 pub use state::{Agent, State, Tenant};

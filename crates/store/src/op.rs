@@ -1,8 +1,8 @@
 //! Ops: every durable change of the state.
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Digest, Extent, Incarnation, Key, SegmentGeneration, SegmentId,
-    SlabRef, TenantId, Version,
+    AgentId, AgentName, AgentUid, Attributes, Digest, Extent, Incarnation, Key, SegmentGeneration,
+    SegmentId, SlabRef, TenantId, Version,
 };
 
 use crate::request::TenantPolicy;
@@ -22,6 +22,17 @@ pub struct MountedSegment {
     pub slab_bytes: u64,
     /// The NUMA node that it lies on.
     pub numa: u16,
+}
+
+/// Why an object is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RemovalCause {
+    /// Somebody asked.
+    Removed,
+    /// Its space was needed.
+    Evicted,
+    /// Its time was over.
+    Expired,
 }
 
 /// A durable change. Everything that is not determined by the state stands inside it.
@@ -112,6 +123,12 @@ pub enum Op {
         digest: Digest,
         /// One list of extents per replica.
         replicas: Vec<Vec<Extent>>,
+        /// How many replicas were asked for.
+        wanted: u8,
+        /// What the object is, besides its bytes.
+        attributes: Attributes,
+        /// The version that the key holds and that goes with this op; `None` if it holds none.
+        replaces: Option<Version>,
     },
     /// An object is taken away; its agents are told to erase it.
     Remove {
@@ -121,6 +138,8 @@ pub enum Op {
         key: Key,
         /// The version that the key holds.
         version: Version,
+        /// Why.
+        cause: RemovalCause,
     },
     /// Erased extents go back to the allocator.
     Released {

@@ -12,7 +12,7 @@ mod touch;
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_types::{
-    AgentId, AgentName, Extent, Key, PoolTime, SegmentId, SessionId, TenantId, Version,
+    AgentId, AgentName, Attributes, Extent, Key, PoolTime, SegmentId, SessionId, TenantId, Version,
 };
 
 use crate::alloc::{AllocError, Allocator};
@@ -29,6 +29,8 @@ pub(crate) struct Pending {
     pub(crate) version: Version,
     pub(crate) size_bytes: u64,
     pub(crate) replicas: Vec<Vec<Extent>>,
+    pub(crate) wanted: u8,
+    pub(crate) attributes: Attributes,
     pub(crate) since: PoolTime,
     /// Its end is proposed: nothing can take it back.
     pub(crate) ending: bool,

@@ -4,7 +4,7 @@
 //! that the credential of the connection proved.
 
 use larder_types::{
-    Access, AgentId, AgentName, AgentUid, Digest, Epoch, Extent, Incarnation, Key,
+    Access, AgentId, AgentName, AgentUid, Attributes, Digest, Epoch, Extent, Incarnation, Key,
     SegmentGeneration, SessionId, SlabRef, TenantId, Version,
 };
 
@@ -46,6 +46,17 @@ pub struct SegmentOffer {
     pub numa: u16,
 }
 
+/// What a put does with a key that holds an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PutMode {
+    /// It is refused.
+    #[default]
+    Create,
+    /// It replaces the object when it ends; until then readers get the former one, and a put that
+    /// fails leaves it.
+    Upsert,
+}
+
 /// An extent that an agent says is written. The caller of the store has verified the receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
@@ -70,8 +81,14 @@ pub enum Request {
         size_bytes: u64,
         /// How many replicas; 1 to [`MAX_REPLICAS`].
         replicas: u8,
-        /// The agent to take if it has room: usually the one on the client's node.
-        preferred: Option<AgentId>,
+        /// The agents to take if they have room, best first: usually the one on the client's node.
+        preferred: Vec<AgentId>,
+        /// What to do with a key that holds an object.
+        mode: PutMode,
+        /// Refuse if there cannot be that many replicas, instead of making fewer.
+        strict: bool,
+        /// What the object is, besides its bytes.
+        attributes: Attributes,
     },
     /// Finish a put with the receipts of all its extents.
     PutEnd {

@@ -122,6 +122,11 @@ name!(
     AgentName, "an agent's name", 253
 );
 
+name!(
+    /// Objects of one tenant that are of use only together, such as the blocks of one prefix.
+    GroupId, "a group id", 128
+);
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*

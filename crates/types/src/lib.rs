@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock or allocates more than the names it holds. Every other
 //! crate imports this one; it imports none of ours.
 
+pub mod attributes;
 pub mod code;
 pub mod epoch;
 pub mod extent;
@@ -12,12 +13,13 @@ pub mod layout;
 pub mod principal;
 pub mod time;
 
+pub use attributes::{Attributes, DataType, Pin};
 pub use code::{ErrorCode, Reason};
 pub use epoch::{Epoch, Version};
 pub use extent::{Extent, SlabRef};
 pub use id::{
-    AgentId, AgentName, AgentUid, IdError, Incarnation, Registration, SegmentGeneration, SegmentId,
-    SessionId, TenantId,
+    AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, Registration, SegmentGeneration,
+    SegmentId, SessionId, TenantId,
 };
 pub use key::{Key, KeyError};
 pub use principal::{Access, Principal, Role};

@@ -1,7 +1,7 @@
 //! Wire calls into store requests: who asks is added, what cannot be right is refused.
 
-use larder_store::{MAX_LISTED, Request, SegmentOffer, State, Written};
-use larder_types::{AgentId, Key, Reason, SessionId, TenantId, Version};
+use larder_store::{MAX_LISTED, PutMode, Request, SegmentOffer, State, Written};
+use larder_types::{AgentId, Attributes, Key, Reason, SessionId, TenantId, Version};
 use larder_wire::agent::{Done, Event, Mount};
 use larder_wire::limit::{MAX_BATCH, MAX_BODY_BYTES, MAX_SEGMENTS};
 use larder_wire::master::{List, PutEnd, PutStart, PutStartItem};
@@ -136,7 +136,9 @@ fn put_starts(call: PutStart, caller: &Caller<'_>) -> CallResult<Items> {
         let replicas = replicas(&item, caller);
         let preferred = item
             .preferred
-            .and_then(|name| caller.state.agent_named(&name));
+            .and_then(|name| caller.state.agent_named(&name))
+            .into_iter()
+            .collect();
         let PutStartItem {
             key, size_bytes, ..
         } = item;
@@ -148,6 +150,9 @@ fn put_starts(call: PutStart, caller: &Caller<'_>) -> CallResult<Items> {
             size_bytes,
             replicas,
             preferred,
+            mode: PutMode::Create,
+            strict: true,
+            attributes: Attributes::default(),
         })
     });
     Ok(starts.collect())

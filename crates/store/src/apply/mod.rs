@@ -68,12 +68,17 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             size_bytes,
             digest,
             replicas,
+            wanted,
+            attributes,
+            replaces: _,
         } => {
             let object = crate::objects::Object {
                 version: *version,
                 size_bytes: *size_bytes,
                 digest: *digest,
                 replicas: replicas.clone(),
+                wanted: *wanted,
+                attributes: attributes.clone(),
             };
             object::put_end(state, tenant, key, object, effects)
         }
@@ -81,6 +86,7 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             tenant,
             key,
             version,
+            cause: _,
         } => object::remove(state, tenant, key, *version, effects),
         Op::Released { extents } => slab::released(state, extents, effects),
     }

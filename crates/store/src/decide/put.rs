@@ -1,6 +1,8 @@
 //! Deciding puts: start, end, revoke.
 
-use larder_types::{Digest, Extent, Key, PoolTime, Reason, SessionId, TenantId, Version};
+use larder_types::{
+    Attributes, Digest, Extent, Key, PoolTime, Reason, SessionId, TenantId, Version,
+};
 
 use super::{Outcome, Right, Stop, refuse};
 use crate::leader::Leader;
@@ -21,8 +23,15 @@ struct Ask<'a> {
     session: SessionId,
     tenant: &'a TenantId,
     key: &'a Key,
-    replicas: usize,
+    wanted: u8,
     need: Need,
+    attributes: &'a Attributes,
+}
+
+impl Ask<'_> {
+    fn replicas(&self) -> usize {
+        usize::from(self.wanted)
+    }
 }
 
 impl Leader {
@@ -40,6 +49,9 @@ impl Leader {
             size_bytes,
             replicas,
             preferred,
+            mode: _,
+            strict: _,
+            attributes,
         } = request
         else {
             return refuse(Reason::Internal, "not a start of a put");
@@ -74,8 +86,9 @@ impl Leader {
             session: *session,
             tenant,
             key,
-            replicas: usize::from(*replicas),
+            wanted: *replicas,
             need,
+            attributes,
         };
         let mut candidates = self.candidates(state, &ask)?;
         // Less than a slab per agent makes a small tenant.
@@ -85,7 +98,7 @@ impl Leader {
             .saturating_add(asked);
         let slab_bytes = state.segments().map(|s| s.slab_bytes).max().unwrap_or(0);
         let compact = held_bytes < slab_bytes.saturating_mul(candidates.len() as u64);
-        let preferred = *preferred;
+        let preferred = preferred.first().copied();
         rank(&mut candidates, Wish { preferred, compact }, random);
         self.grant(state, &ask, &candidates, now)
     }
@@ -123,7 +136,7 @@ impl Leader {
             .iter()
             .filter(|(id, _)| self.soft.contacts.get(id).is_some_and(|c| c.is_alive()))
             .collect();
-        let (asked, known, answer) = (ask.replicas, mounted.len(), alive.len());
+        let (asked, known, answer) = (ask.replicas(), mounted.len(), alive.len());
         if answer < asked {
             let detail = format!("asked {asked}, mounted {known}, of them answer {answer}");
             let few = known > 0 && known < asked;
@@ -166,7 +179,7 @@ impl Leader {
         ranked: &[Candidate],
         now: PoolTime,
     ) -> Outcome {
-        let chosen = &ranked[..ask.replicas.min(ranked.len())];
+        let chosen = &ranked[..ask.replicas().min(ranked.len())];
         let Some(rooms) = chosen.iter().map(|c| c.room).collect::<Option<Vec<Room>>>() else {
             return self.relieve(state, ask.tenant, ask.need, ranked);
         };
@@ -198,6 +211,8 @@ impl Leader {
             version,
             size_bytes: ask.need.size_bytes,
             replicas: replicas.clone(),
+            wanted: ask.wanted,
+            attributes: ask.attributes.clone(),
             since: now,
             ending: false,
         };
@@ -260,6 +275,9 @@ impl Leader {
             size_bytes: put.size_bytes,
             digest,
             replicas: put.replicas.clone(),
+            wanted: put.wanted,
+            attributes: put.attributes.clone(),
+            replaces: None,
         };
         Ok(self.answer_with(vec![op], Reply::Done))
     }

@@ -4,7 +4,7 @@ use larder_types::{Key, Reason, TenantId};
 
 use super::{Outcome, Right, refuse};
 use crate::leader::Leader;
-use crate::op::Op;
+use crate::op::{Op, RemovalCause};
 use crate::reply::Reply;
 use crate::state::State;
 
@@ -19,6 +19,7 @@ impl Leader {
                     tenant: tenant.clone(),
                     key: key.clone(),
                     version,
+                    cause: RemovalCause::Removed,
                 };
                 Ok(self.answer_with(vec![op], Reply::Done))
             }

@@ -132,7 +132,7 @@ fn a_new_life_loses_the_old_bytes_before_it_mounts() {
         .expect("known");
     let mut pending = World::start("red", "pending", 1000);
     if let Request::PutStart { preferred, .. } = &mut pending {
-        *preferred = Some(holder);
+        *preferred = vec![holder];
     }
     world.granted(pending);
     assert_eq!(world.leader.reserved_bytes(), 1024);
@@ -240,7 +240,7 @@ fn waiters_of_a_silent_agent_look_elsewhere() {
     let first = world.agents[0].id.expect("mounted");
     let mut start = World::start("red", "k", 1000);
     if let Request::PutStart { preferred, .. } = &mut start {
-        *preferred = Some(first);
+        *preferred = vec![first];
     }
     let ticket = world.ask(start);
     assert!(world.commit());

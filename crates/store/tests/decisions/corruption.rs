@@ -1,9 +1,9 @@
 //! Ops that do not fit: each is reported, none panics, and order is checked.
 
-use larder_store::{MountedSegment, Op, Request, State, TenantPolicy, apply, check};
+use larder_store::{MountedSegment, Op, RemovalCause, Request, State, TenantPolicy, apply, check};
 use larder_types::{
-    AgentId, AgentName, AgentUid, Digest, Extent, Incarnation, Registration, SegmentGeneration,
-    SegmentId, SlabRef, Version,
+    AgentId, AgentName, AgentUid, Attributes, Digest, Extent, Incarnation, Registration,
+    SegmentGeneration, SegmentId, SlabRef, Version,
 };
 
 use crate::world::{SLAB, World, key, tenant};
@@ -153,6 +153,9 @@ fn bad_objects(pool: &Pool) -> Vec<Op> {
         size_bytes: 1000,
         digest: Digest(1),
         replicas,
+        wanted: 1,
+        attributes: Attributes::default(),
+        replaces: None,
     };
     let shifted = Extent {
         offset_bytes: held.offset_bytes + 1,
@@ -170,6 +173,7 @@ fn bad_objects(pool: &Pool) -> Vec<Op> {
         tenant: tenant(name),
         key: key(text),
         version,
+        cause: RemovalCause::Removed,
     };
     let released = |extent, version| Op::Released {
         extents: vec![(extent, version)],

@@ -9,7 +9,7 @@ use crate::world::{SLAB, World, key, tenant};
 
 fn near(mut start: Request, agent: AgentId) -> Request {
     if let Request::PutStart { preferred, .. } = &mut start {
-        *preferred = Some(agent);
+        *preferred = vec![agent];
     }
     start
 }

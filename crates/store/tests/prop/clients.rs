@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_store::{Reply, Request, TenantPolicy};
-use larder_types::{AgentId, Extent, Key, SessionId, TenantId, Version};
+use larder_store::{PutMode, Reply, Request, TenantPolicy};
+use larder_types::{AgentId, Attributes, Extent, Key, SessionId, TenantId, Version};
 
 use super::acts::Act;
 use super::{AGENTS, TENANTS};
@@ -36,7 +36,10 @@ impl Put {
             key: key.clone(),
             size_bytes,
             replicas,
-            preferred,
+            preferred: preferred.into_iter().collect(),
+            mode: PutMode::Create,
+            strict: true,
+            attributes: Attributes::default(),
         });
         let (granted, written, end, hit) = (None, false, None, false);
         Self {

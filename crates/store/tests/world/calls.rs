@@ -1,7 +1,7 @@
 //! Calls that run the world until they are answered, and the requests that tests make.
 
-use larder_store::{Refusal, Reply, Request};
-use larder_types::{AgentId, Extent, Key, Reason, SessionId, TenantId, Version};
+use larder_store::{PutMode, Refusal, Reply, Request};
+use larder_types::{AgentId, Attributes, Extent, Key, Reason, SessionId, TenantId, Version};
 
 use super::agent::SimAgent;
 use super::{Answer, SESSION, World, key, tenant};
@@ -96,7 +96,10 @@ impl World {
             key: key(text),
             size_bytes,
             replicas: 1,
-            preferred: None,
+            preferred: vec![],
+            mode: PutMode::Create,
+            strict: true,
+            attributes: Attributes::default(),
         }
     }
 
