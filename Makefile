@@ -45,11 +45,13 @@ test: ## Install what is missing and run all tests
 	else echo 'so the tests that need a cluster are skipped' >&2; fi
 	cargo test --workspace
 
-bench: ## Measure against raw sockets and memcpy (ONLY=kv.remote)
+bench: ## Measure against raw sockets and memcpy (ONLY=kv.remote, PEER=1 installs the stock peer)
 	@scripts/need.sh
+	$(if $(PEER),@scripts/peer.sh '$(BUILT)/bench/peer')
 # The harness starts the program that stands beside it.
 	cargo build --release --package larder-cli --package larder-e2e --bin larder --bin bench
-	'$(BUILT)/release/bench' --results '$(BUILT)/bench/results.jsonl' $(if $(ONLY),--only '$(ONLY)')
+	'$(BUILT)/release/bench' --results '$(BUILT)/bench/results.jsonl' \
+	$(if $(ONLY),--only '$(ONLY)') $(if $(PEER),--peer-python '$(BUILT)/bench/peer/bin/python')
 
 fmt: ## Format the code
 	cargo fmt --all

@@ -1,7 +1,7 @@
 //! The `kv.*` names: whole puts and gets through the public client, against raw loops.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 
 use crate::bench::ceiling::{Memcpy, RawSocket};
 use crate::bench::pair::{Cell, Measure, quartiles};
+use crate::bench::peer::Mooncake;
 use crate::bench::report::{Line, Report};
 use crate::pool::Pool;
 
@@ -51,19 +52,21 @@ struct Rig {
     remote: Client,
     raw: RawSocket,
     memory: Memcpy,
+    peer: Option<Mooncake>,
     only: String,
     puts: u64,
 }
 
-/// Measures every `kv.*` name that starts with `only`.
+/// Measures every `kv.*` name that starts with `only`; those of existence also against the stock
+/// peer, if there is a Python that has its wheel.
 ///
 /// # Errors
 /// If the pool does not start or a call fails.
-pub fn measure(only: &str, report: &mut Report) -> Result<()> {
+pub fn measure(only: &str, peer: Option<&Path>, report: &mut Report) -> Result<()> {
     if !names().iter().any(|name| name.starts_with(only)) {
         return Ok(());
     }
-    let mut rig = Rig::start(only)?;
+    let mut rig = Rig::start(only, peer)?;
     for (label, bytes) in SIZES {
         for place in [Place::Local, Place::Remote] {
             rig.get(place, label, bytes, report)?;
@@ -101,7 +104,7 @@ fn key(text: &str) -> Result<Key> {
 }
 
 impl Rig {
-    fn start(only: &str) -> Result<Self> {
+    fn start(only: &str, peer: Option<&Path>) -> Result<Self> {
         let pool = Pool::start("bench", super::kv_pool::POOL)?;
         // One thread, as an engine's own event loop would have; no hop between threads.
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -129,6 +132,7 @@ impl Rig {
         );
         let remote = connect(None)?;
         let (raw, memory) = (RawSocket::start()?, Memcpy::new());
+        let peer = peer.map(Mooncake::start).transpose()?;
         let only = only.to_owned();
         Ok(Self {
             pool,
@@ -137,6 +141,7 @@ impl Rig {
             remote,
             raw,
             memory,
+            peer,
             only,
             puts: 0,
         })
@@ -290,7 +295,7 @@ impl Rig {
         } else {
             (batch * 16, batch * 2)
         };
-        let mut pairs = Vec::new();
+        let (mut pairs, mut peer_pairs) = (Vec::new(), Vec::new());
         for _ in 0..PAIRS {
             let ours = Cell::measure(CELL, &self.ours(), || {
                 for found in self
@@ -302,16 +307,24 @@ impl Rig {
                 Ok(())
             })?;
             pairs.push((ours, self.ceiling(Place::Remote, there, back, 0)?));
+            if let Some(peer) = &mut self.peer {
+                peer_pairs.push((ours, peer.exists(batch, CELL)?));
+            }
         }
         self.remove(stored)?;
-        report.add(line(
-            name,
-            Measure::Rate {
-                items: batch as u64,
-            },
-            &pairs,
-            false,
-        ))
+        let items = batch as u64;
+        let mut result = line(name, Measure::Rate { items }, &pairs, false);
+        if !peer_pairs.is_empty() {
+            let peer = line(name, Measure::Rate { items }, &peer_pairs, false);
+            let renamed = |ratios: BTreeMap<String, f64>| {
+                ratios
+                    .into_values()
+                    .map(|ratio| ("mooncake".to_owned(), ratio))
+            };
+            result.ratios.extend(renamed(peer.ratios));
+            result.ratios_cpu.extend(renamed(peer.ratios_cpu));
+        }
+        report.add(result)
     }
 
     /// The raw loop with `there` bytes sent and `back` bytes read, or a copy of `copied` bytes.

@@ -6,5 +6,6 @@ pub mod ceiling;
 pub mod kv;
 mod kv_pool;
 pub mod pair;
+mod peer;
 pub mod report;
 pub mod spin;

@@ -72,14 +72,23 @@ impl Report {
     #[must_use]
     pub fn table(&self) -> String {
         let mut out = format!(
-            "{:<26} {:>12} {:<7} {:>9} {:>15} {:>9} {:>9} {:>3}\n",
-            "name", "value", "unit", "÷ceiling", "quartiles", "cpu ÷", "cpu us/op", "n"
+            "{:<26} {:>12} {:<7} {:>9} {:>15} {:>9} {:>9} {:>10} {:>3}\n",
+            "name",
+            "value",
+            "unit",
+            "÷ceiling",
+            "quartiles",
+            "cpu ÷",
+            "cpu us/op",
+            "÷mooncake",
+            "n"
         );
         for line in &self.lines {
-            let ratio = line.ratios.values().next();
-            let cpu = line.ratios_cpu.values().next();
+            let ratio = line.ratios.get("ceiling");
+            let cpu = line.ratios_cpu.get("ceiling");
+            let peer = line.ratios.get("mooncake");
             out.push_str(&format!(
-                "{:<26} {:>12.2} {:<7} {:>9} {:>15} {:>9} {:>9.1} {:>3}\n",
+                "{:<26} {:>12.2} {:<7} {:>9} {:>15} {:>9} {:>9.1} {:>10} {:>3}\n",
                 line.name,
                 line.value,
                 line.unit,
@@ -87,6 +96,7 @@ impl Report {
                 format!("{:.3}–{:.3}", line.spread[0], line.spread[1]),
                 cpu.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
                 line.cpu_us_per_op,
+                peer.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
                 line.samples,
             ));
         }

@@ -15,6 +15,9 @@ struct Args {
     /// Where results go.
     #[arg(long, default_value = "target/bench/results.jsonl")]
     results: PathBuf,
+    /// A Python that has the wheel of a stock Mooncake, to be measured in the same run.
+    #[arg(long)]
+    peer_python: Option<PathBuf>,
     #[command(subcommand)]
     part: Option<Part>,
 }
@@ -49,7 +52,7 @@ fn main() -> Result<()> {
     );
     let mut report = Report::create(&args.results)?;
     let spinners = spin::Spinners::start()?;
-    kv::measure(&args.only, &mut report)?;
+    kv::measure(&args.only, args.peer_python.as_deref(), &mut report)?;
     drop(spinners);
     print!("{}", report.table());
     Ok(())
