@@ -282,10 +282,11 @@ impl<L: Log> Leading<L> {
             .discarded(pending, self.core.leader.pending_puts());
         let effects = self.core.leader.take_effects();
         self.route(effects);
-        let is_purging = ops.iter().any(|op| matches!(op, Op::TenantPurge { .. }));
+        let goes_on = |op: &Op| matches!(op, Op::TenantPurge { .. } | Op::SegmentSwept { .. });
+        let is_purging = ops.iter().any(goes_on);
         self.touched += ops.len();
         self.core.entry.extend(ops);
-        // A purge goes on in the next turn, not in a quarter of a second.
+        // A purge or a sweep goes on in the next turn, not in a quarter of a second.
         let tick_ms = if is_purging {
             0
         } else {

@@ -1,15 +1,24 @@
 //! The allocator of one slab: best fit over 64-bit holes, merged on free.
 //!
 //! It keeps holes only; what lies between them is known by the objects, so a slab that is full of
-//! small objects costs nothing here.
+//! small objects costs nothing here. Both indexes are flat words, so that the leader's copy of a
+//! slab with many holes is a matter of microseconds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use larder_types::layout;
+
+use crate::pages::SortedPages;
+
+/// Holes are counted in units of the smallest alignment.
+const UNIT: u64 = layout::SMALL_ALIGN_BYTES;
+/// How many holes that are long enough but badly aligned are looked at before one is taken that
+/// is long enough for any alignment.
+const TRIES: usize = 64;
 
 /// Why a range could not be reserved or freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllocError {
-    /// The range is empty or leaves the slab.
-    #[error("the range {offset_bytes}+{length_bytes} is empty or leaves the slab")]
+    /// The range is empty, leaves the slab, or is not made of whole units of 256 bytes.
+    #[error("the range {offset_bytes}+{length_bytes} is empty, uneven or leaves the slab")]
     Outside {
         /// Start of the range, in bytes.
         offset_bytes: u64,
@@ -39,25 +48,36 @@ pub enum AllocError {
 pub struct Allocator {
     size_bytes: u64,
     free_bytes: u64,
-    /// Length of each hole by its offset. No two touch.
-    holes: BTreeMap<u64, u64>,
-    /// The same holes as (length, offset): best fit is the first that is long enough.
-    by_length: BTreeSet<(u64, u64)>,
+    /// Each hole as its offset and length, in units. No two touch.
+    holes: SortedPages,
+    /// The same holes as length and offset: best fit is the first that is long enough.
+    by_length: SortedPages,
+}
+
+/// Two numbers of units in one word, which sorts by the first.
+const fn pair(first: u64, second: u64) -> u64 {
+    first << 32 | second
+}
+
+/// The two numbers of a word.
+const fn halves(word: u64) -> (u64, u64) {
+    (word >> 32, word & 0xffff_ffff)
 }
 
 impl Allocator {
-    /// An empty slab of `size_bytes`.
+    /// An empty slab of `size_bytes`: a multiple of 256, at most [`layout::MAX_SLAB_BYTES`]. What
+    /// is more is not used.
     #[must_use]
     pub fn new(size_bytes: u64) -> Self {
+        let units = size_bytes.min(layout::MAX_SLAB_BYTES) / UNIT;
         let mut new = Self {
-            size_bytes,
-            free_bytes: 0,
-            holes: BTreeMap::new(),
-            by_length: BTreeSet::new(),
+            size_bytes: units * UNIT,
+            free_bytes: units * UNIT,
+            holes: SortedPages::default(),
+            by_length: SortedPages::default(),
         };
-        if size_bytes > 0 {
-            new.add_hole(0, size_bytes);
-            new.free_bytes = size_bytes;
+        if units > 0 {
+            new.add_hole(0, units);
         }
         new
     }
@@ -83,30 +103,44 @@ impl Allocator {
     /// The longest hole, in bytes.
     #[must_use]
     pub fn largest_hole_bytes(&self) -> u64 {
-        self.by_length.last().map_or(0, |&(length, _)| length)
+        self.by_length
+            .last()
+            .map_or(0, |word| halves(word).0 * UNIT)
+    }
+
+    /// How many holes there are.
+    #[must_use]
+    pub const fn hole_count(&self) -> usize {
+        self.holes.len()
     }
 
     /// Each hole as (offset, length), in bytes, in order.
     pub fn holes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.holes.iter().map(|(&offset, &length)| (offset, length))
+        self.holes.iter().map(|word| {
+            let (offset, length) = halves(word);
+            (offset * UNIT, length * UNIT)
+        })
     }
 
     /// Where `length_bytes` would go at a multiple of `align_bytes`: the start of the shortest
     /// hole that holds it. Changes nothing.
     #[must_use]
     pub fn find(&self, length_bytes: u64, align_bytes: u64) -> Option<u64> {
-        if length_bytes == 0 || align_bytes == 0 {
+        if length_bytes == 0 || length_bytes > self.free_bytes || align_bytes == 0 {
             return None;
         }
-        // A hole as long as the payload and one alignment always does, so this looks only at
-        // holes of nearly equal length.
-        self.by_length
-            .range((length_bytes, 0)..)
-            .find_map(|&(hole_bytes, hole)| {
-                let offset = hole.checked_next_multiple_of(align_bytes)?;
-                let end = offset.checked_add(length_bytes)?;
-                (end <= hole.checked_add(hole_bytes)?).then_some(offset)
-            })
+        let (length, align) = (length_bytes.div_ceil(UNIT), align_bytes.div_ceil(UNIT));
+        let fits = |word: u64| {
+            let (hole_units, hole) = halves(word);
+            let offset = hole.checked_next_multiple_of(align)?;
+            (offset + length <= hole + hole_units).then_some(offset * UNIT)
+        };
+        // A hole as long as the payload and one alignment always does. There may be very many
+        // that are a little shorter and lie badly, so only some of them are tried.
+        let near = self.by_length.from(pair(length, 0));
+        let sure = pair(length.saturating_add(align - 1).min(u64::from(u32::MAX)), 0);
+        let any = || self.by_length.from(sure).next().and_then(fits);
+        near.take(TRIES).find_map(fits).or_else(any)
     }
 
     /// Reserves `length_bytes` at a multiple of `align_bytes`; the offset, in bytes.
@@ -116,29 +150,25 @@ impl Allocator {
         Some(offset)
     }
 
-    /// Reserves exactly this range.
+    /// Reserves exactly this range, in multiples of 256 bytes.
     ///
     /// # Errors
     /// [`AllocError`] if it leaves the slab or a part of it is in use; nothing is changed then.
     pub fn reserve_at(&mut self, offset_bytes: u64, length_bytes: u64) -> Result<(), AllocError> {
-        let end = self.end_of(offset_bytes, length_bytes)?;
-        let hole = self
-            .holes
-            .range(..=offset_bytes)
-            .next_back()
-            .map(|(&o, &l)| (o, l));
-        let Some((hole, hole_bytes)) = hole.filter(|&(o, l)| o + l >= end) else {
+        let (offset, end) = self.range_of(offset_bytes, length_bytes)?;
+        let hole = self.hole_at_or_below(offset);
+        let Some((hole, hole_end)) = hole.filter(|(_, hole_end)| *hole_end >= end) else {
             return Err(AllocError::InUse {
                 offset_bytes,
                 length_bytes,
             });
         };
-        self.drop_hole(hole, hole_bytes);
-        if hole < offset_bytes {
-            self.add_hole(hole, offset_bytes - hole);
+        self.drop_hole(hole, hole_end - hole);
+        if hole < offset {
+            self.add_hole(hole, offset - hole);
         }
-        if end < hole + hole_bytes {
-            self.add_hole(end, hole + hole_bytes - end);
+        if end < hole_end {
+            self.add_hole(end, hole_end - end);
         }
         self.free_bytes -= length_bytes;
         Ok(())
@@ -149,22 +179,23 @@ impl Allocator {
     /// # Errors
     /// [`AllocError`] if it leaves the slab or a part of it is free; nothing is changed then.
     pub fn free(&mut self, offset_bytes: u64, length_bytes: u64) -> Result<(), AllocError> {
-        let end = self.end_of(offset_bytes, length_bytes)?;
-        let before = self.holes.range(..end).next_back().map(|(&o, &l)| (o, l));
-        if before.is_some_and(|(o, l)| o + l > offset_bytes) {
+        let (offset, end) = self.range_of(offset_bytes, length_bytes)?;
+        let before = self.hole_at_or_below(end - 1);
+        if before.is_some_and(|(_, hole_end)| hole_end > offset) {
             return Err(AllocError::Free {
                 offset_bytes,
                 length_bytes,
             });
         }
-        let (mut start, mut stop) = (offset_bytes, end);
-        if let Some((hole, hole_bytes)) = before.filter(|&(o, l)| o + l == offset_bytes) {
-            self.drop_hole(hole, hole_bytes);
+        let (mut start, mut stop) = (offset, end);
+        if let Some((hole, hole_end)) = before.filter(|(_, hole_end)| *hole_end == offset) {
+            self.drop_hole(hole, hole_end - hole);
             start = hole;
         }
-        if let Some(hole_bytes) = self.holes.get(&end).copied() {
-            self.drop_hole(end, hole_bytes);
-            stop = end + hole_bytes;
+        if let Some((hole, hole_end)) = self.hole_at_or_below(end).filter(|(hole, _)| *hole == end)
+        {
+            self.drop_hole(hole, hole_end - hole);
+            stop = hole_end;
         }
         self.add_hole(start, stop - start);
         self.free_bytes += length_bytes;
@@ -176,40 +207,48 @@ impl Allocator {
     pub fn is_sound(&self) -> bool {
         let mut last_end = None;
         let mut sum = 0u64;
-        for (offset, length) in self.holes() {
-            let end = offset.saturating_add(length);
+        for (offset, length) in self.holes.iter().map(halves) {
+            let end = offset + length;
             let apart = last_end.is_none_or(|last| offset > last);
-            if length == 0 || !apart || end > self.size_bytes {
-                return false;
-            }
-            if !self.by_length.contains(&(length, offset)) {
+            if length == 0 || !apart || end * UNIT > self.size_bytes {
                 return false;
             }
             last_end = Some(end);
-            sum = sum.saturating_add(length);
+            sum += length * UNIT;
         }
-        sum == self.free_bytes && self.by_length.len() == self.holes.len()
+        let mut by_length: Vec<u64> = self.holes.iter().map(|word| word.rotate_left(32)).collect();
+        by_length.sort_unstable();
+        sum == self.free_bytes && self.by_length.iter().eq(by_length)
     }
 
-    /// The end of a range that lies within the slab.
-    fn end_of(&self, offset_bytes: u64, length_bytes: u64) -> Result<u64, AllocError> {
-        offset_bytes
-            .checked_add(length_bytes)
-            .filter(|&end| length_bytes > 0 && end <= self.size_bytes)
-            .ok_or(AllocError::Outside {
+    /// Start and end, in units, of a range that lies within the slab.
+    fn range_of(&self, offset_bytes: u64, length_bytes: u64) -> Result<(u64, u64), AllocError> {
+        let whole = offset_bytes % UNIT == 0 && length_bytes % UNIT == 0;
+        let end_bytes = offset_bytes.checked_add(length_bytes);
+        match end_bytes.filter(|end| whole && length_bytes > 0 && *end <= self.size_bytes) {
+            Some(end_bytes) => Ok((offset_bytes / UNIT, end_bytes / UNIT)),
+            None => Err(AllocError::Outside {
                 offset_bytes,
                 length_bytes,
-            })
+            }),
+        }
+    }
+
+    /// Start and end of the last hole that starts at or below `unit`.
+    fn hole_at_or_below(&self, unit: u64) -> Option<(u64, u64)> {
+        let word = self.holes.at_or_below(pair(unit, u64::from(u32::MAX)))?;
+        let (offset, length) = halves(word);
+        Some((offset, offset + length))
     }
 
     fn add_hole(&mut self, offset: u64, length: u64) {
-        self.holes.insert(offset, length);
-        self.by_length.insert((length, offset));
+        self.holes.insert(pair(offset, length));
+        self.by_length.insert(pair(length, offset));
     }
 
     fn drop_hole(&mut self, offset: u64, length: u64) {
-        self.holes.remove(&offset);
-        self.by_length.remove(&(length, offset));
+        self.holes.remove(pair(offset, length));
+        self.by_length.remove(pair(length, offset));
     }
 }
 

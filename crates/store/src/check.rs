@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use larder_types::{Extent, TenantId};
 
 use crate::alloc::Allocator;
-use crate::quota;
-use crate::segment::{Segment, SlabKey, SlabPhase, reserve_extent, slab_key};
+use crate::objects::ObjectId;
+use crate::segment::{Segment, Slab, SlabKey, SlabPhase, reserve_extent, slab_key};
 use crate::state::{State, Tenant};
 
 /// Something that must not be.
@@ -29,6 +29,8 @@ struct Check<'a> {
     state: &'a State,
     found: Vec<Finding>,
     slabs: BTreeMap<SlabKey, Allocator>,
+    /// How many extents of objects lie in each slab.
+    noted: BTreeMap<SlabKey, usize>,
 }
 
 /// Counts everything that is kept and compares. Reads the whole state.
@@ -49,6 +51,7 @@ pub fn check(state: &State) -> Vec<Finding> {
         state,
         found: Vec::new(),
         slabs,
+        noted: BTreeMap::new(),
     };
     check.agents();
     state
@@ -59,6 +62,7 @@ pub fn check(state: &State) -> Vec<Finding> {
         .segments
         .values()
         .for_each(|segment| check.segment(segment));
+    state.lost.values().for_each(|segment| check.lost(segment));
     check.sums();
     check.found
 }
@@ -101,11 +105,18 @@ impl Check<'_> {
     fn tenant(&mut self, id: &TenantId, tenant: &Tenant) {
         let state = self.state;
         let mut used_bytes = 0u64;
-        for (key, object) in tenant.objects.iter() {
-            let charge = quota::charge_of(&object.replicas).unwrap_or(u64::MAX);
-            used_bytes = used_bytes.saturating_add(charge);
-            let mut agents: Vec<_> = object
-                .replicas
+        let mut counted = 0;
+        for object in tenant.objects.held() {
+            counted += 1;
+            let key = object.key();
+            used_bytes = used_bytes.saturating_add(object.charge_bytes().unwrap_or(u64::MAX));
+            let found = tenant.objects.held_at(key).map(|object| object.id());
+            self.expect(found == Some(object.id()), "keys and places", || {
+                format!("{key} of {id} is found at {found:?}")
+            });
+            let (held, replicas): (Vec<_>, _) =
+                (object.held_replicas().collect(), object.replicas());
+            let mut agents: Vec<_> = replicas
                 .iter()
                 .filter_map(|r| r.first())
                 .map(|e| e.slab.agent)
@@ -113,24 +124,30 @@ impl Check<'_> {
             agents.sort_unstable();
             agents.dedup();
             self.expect(
-                !agents.is_empty() && agents.len() == object.replicas.len(),
+                !held.is_empty() && agents.len() == replicas.len(),
                 "replicas on different agents",
-                || format!("{key} of {id}: {:?}", object.replicas),
+                || format!("{key} of {id}: {held:?}"),
             );
-            for replica in &object.replicas {
+            for replica in &held {
                 let length = replica
                     .iter()
                     .map(|extent| extent.length_bytes)
                     .sum::<u64>();
-                self.expect(length == object.size_bytes, "replicas are whole", || {
-                    format!(
-                        "{key} of {id} has {} bytes, not {length}",
-                        object.size_bytes
-                    )
+                self.expect(length == object.size_bytes(), "replicas are whole", || {
+                    let size_bytes = object.size_bytes();
+                    format!("{key} of {id} has {size_bytes} bytes, not {length}")
                 });
-                replica.iter().for_each(|extent| self.extent(id, extent));
+                for extent in replica {
+                    self.lodging(extent, object.id());
+                    if !state.lost.contains_key(&extent.slab.segment) {
+                        self.extent(id, extent);
+                    }
+                }
             }
         }
+        self.expect(counted == tenant.objects.len(), "objects", || {
+            format!("{id} keeps {}, counted {counted}", tenant.objects.len())
+        });
         self.expect(used_bytes == tenant.used_bytes, "charges", || {
             format!(
                 "{id} is charged {}, its objects take {used_bytes}",
@@ -138,8 +155,11 @@ impl Check<'_> {
             )
         });
         for (agent, segment, index) in &tenant.slabs {
-            let owner = state.slab_at(*segment, *index);
-            let fits = owner.is_some_and(|(slab, s)| slab.agent == *agent && s.tenant == *id);
+            let owner = state.segment(*segment).or(state.lost.get(segment));
+            let fits = owner.is_some_and(|owner| {
+                let slab = owner.slabs.get(index);
+                owner.agent == *agent && slab.is_some_and(|slab| slab.tenant == *id)
+            });
             self.expect(fits, "slabs and tenants", || {
                 format!("slab {segment}/{index} of {id}")
             });
@@ -160,6 +180,47 @@ impl Check<'_> {
             self.expect(false, "extents do not overlap", || {
                 format!("{extent:?}: {error}")
             });
+        }
+    }
+
+    /// Each extent is noted in its slab, and as many are noted as there are.
+    fn lodging(&mut self, extent: &Extent, object: ObjectId) {
+        let segment = extent.slab.segment;
+        let state = self.state;
+        let segment = state.segment(segment).or(state.lost.get(&segment));
+        let slab = segment.and_then(|segment| segment.slab(extent.slab));
+        let noted = slab.and_then(|slab| slab.lodgers.from(extent.offset_bytes).next());
+        let fits = noted == Some((extent.offset_bytes, object));
+        self.expect(fits, "extents are noted in their slabs", || {
+            format!("{extent:?} of {object:?} is noted as {noted:?}")
+        });
+        *self.noted.entry(slab_key(extent.slab)).or_insert(0) += 1;
+    }
+
+    fn slab_of_any(&mut self, segment: &Segment, index: u16, slab: &Slab) {
+        let (id, state) = (segment.id, self.state);
+        let listed = state
+            .tenants
+            .get(&slab.tenant)
+            .is_some_and(|tenant| tenant.slabs.contains(&(segment.agent, id, index)));
+        self.expect(listed, "slabs and tenants", || {
+            format!("slab {id}/{index} is not listed")
+        });
+        let counted = self.noted.get(&(id, index)).copied().unwrap_or(0);
+        let noted = slab.lodgers.len();
+        self.expect(noted == counted, "extents are noted in their slabs", || {
+            format!("slab {id}/{index} notes {noted}, counted {counted}")
+        });
+    }
+
+    fn lost(&mut self, segment: &Segment) {
+        let id = segment.id;
+        let mounted = self.state.segments.contains_key(&id);
+        self.expect(!mounted, "a segment is mounted or lost", || {
+            format!("segment {id}")
+        });
+        for (index, slab) in &segment.slabs {
+            self.slab_of_any(segment, *index, slab);
         }
     }
 
@@ -197,13 +258,7 @@ impl Check<'_> {
                     },
                 );
             }
-            let listed = state
-                .tenants
-                .get(&slab.tenant)
-                .is_some_and(|tenant| tenant.slabs.contains(&(segment.agent, id, *index)));
-            self.expect(listed, "slabs and tenants", || {
-                format!("{name:?} is not listed")
-            });
+            self.slab_of_any(segment, *index, slab);
             let empty = slab.phase == SlabPhase::Ready || slab.alloc.is_empty();
             self.expect(empty, "slabs come and go empty", || format!("{name:?}"));
             let given = slab.registration.0 < state.next.registration;
@@ -235,6 +290,7 @@ impl Check<'_> {
         let releasing: u64 = state
             .segments
             .values()
+            .chain(state.lost.values())
             .flat_map(|segment| segment.slabs.values())
             .flat_map(|slab| slab.releasing.values())
             .filter_map(|r| larder_types::layout::reserved_bytes(r.length_bytes))

@@ -6,10 +6,10 @@
 //! who chooses keys to collide; it finds faults of memory, disk and code.
 
 use larder_types::{
-    AgentId, AgentName, Attributes, Extent, Key, Pin, SegmentId, SlabRef, TenantId, Version,
+    AgentId, AgentName, Attributes, Extent, Pin, SegmentId, SlabRef, TenantId, Version,
 };
 
-use crate::objects::Object;
+use crate::objects::ObjectRef;
 use crate::request::TenantPolicy;
 use crate::segment::{Releasing, Segment, SlabPhase};
 use crate::state::{Agent, State};
@@ -46,6 +46,7 @@ enum Kind {
     Segment,
     Slab,
     Releasing,
+    Lost,
 }
 
 /// A hash of 64-bit words: each is folded in by a 64×64→128-bit product whose halves are xored.
@@ -139,20 +140,13 @@ pub(crate) fn of_tenant(id: &TenantId, policy: &TenantPolicy, deleting: bool) ->
         .end()
 }
 
-pub(crate) fn of_object(tenant: &TenantId, key: &Key, object: &Object) -> u64 {
-    let Object {
-        version,
-        size_bytes,
-        digest,
-        replicas,
-        wanted,
-        attributes,
-    } = object;
+/// With the replicas that cannot be read: they are swept by ops.
+pub(crate) fn of_object(tenant: &TenantId, object: ObjectRef<'_>) -> u64 {
     let Attributes {
         pin,
         group,
         data_type,
-    } = attributes;
+    } = object.attributes();
     let (pin, ttl_ms) = match pin {
         Pin::None => (0, 0),
         Pin::Soft { ttl_ms } => (1, *ttl_ms),
@@ -161,20 +155,26 @@ pub(crate) fn of_object(tenant: &TenantId, key: &Key, object: &Object) -> u64 {
     let group = group.as_ref().map_or("", |group| group.as_str());
     let mut hash = Hash::new(Kind::Object)
         .bytes(tenant.as_str().as_bytes())
-        .bytes(key.as_bytes())
-        .version(*version)
-        .words([*size_bytes, digest.0, replicas.len() as u64])
+        .bytes(object.key().as_bytes())
+        .version(object.version())
         .words([
-            u64::from(*wanted),
+            object.size_bytes(),
+            object.digest().0,
+            u64::from(object.held_count()),
+        ])
+        .words([
+            u64::from(object.wanted()),
             pin,
             ttl_ms,
             u64::from(data_type.number()),
         ])
         .bytes(group.as_bytes());
-    for replica in replicas {
-        hash = replica
-            .iter()
-            .fold(hash.word(replica.len() as u64), Hash::extent);
+    for replica in 0..object.held_count() {
+        let extents = object.replica(replica);
+        hash = extents.fold(
+            hash.word(object.replica(replica).count() as u64),
+            |hash, extent| hash.extent(&extent),
+        );
     }
     hash.end()
 }
@@ -215,6 +215,11 @@ pub(crate) fn of_segment(segment: &Segment) -> u64 {
             u64::from(segment.numa),
         ])
         .end()
+}
+
+/// Of a segment that was lost and is not swept yet.
+pub(crate) fn of_lost(segment: SegmentId) -> u64 {
+    Hash::new(Kind::Lost).word(u64::from(segment.0)).end()
 }
 
 pub(crate) fn of_slab(slab: SlabRef, tenant: &TenantId, phase: SlabPhase) -> u64 {
@@ -266,33 +271,35 @@ impl State {
             sum.add(of_tenant(id, &tenant.policy, tenant.deleting));
             tenant
                 .objects
-                .iter()
-                .for_each(|(key, object)| sum.add(of_object(id, key, object)));
+                .held()
+                .for_each(|object| sum.add(of_object(id, object)));
         }
         self.agents
             .iter()
             .for_each(|(id, agent)| sum.add(of_agent(*id, agent)));
         for segment in self.segments.values() {
             sum.add(of_segment(segment));
-            self.slab_hashes(segment.id).for_each(|hash| sum.add(hash));
+            slab_hashes(segment).for_each(|hash| sum.add(hash));
+        }
+        for segment in self.lost.values() {
+            sum.add(of_lost(segment.id));
+            slab_hashes(segment).for_each(|hash| sum.add(hash));
         }
         sum.value()
     }
+}
 
-    /// The hashes of all slabs of a segment and of what is being released in them.
-    pub(crate) fn slab_hashes(&self, segment: SegmentId) -> impl Iterator<Item = u64> + '_ {
-        self.segments.get(&segment).into_iter().flat_map(|segment| {
-            segment.slabs.iter().flat_map(|(index, slab)| {
-                let name = segment.slab_ref(*index, slab.registration);
-                let own = of_slab(name, &slab.tenant, slab.phase);
-                let releasing = slab
-                    .releasing
-                    .iter()
-                    .map(move |(offset, r)| of_releasing(name, *offset, r));
-                std::iter::once(own).chain(releasing)
-            })
-        })
-    }
+/// The hashes of all slabs of a segment and of what is being released in them.
+fn slab_hashes(segment: &Segment) -> impl Iterator<Item = u64> + '_ {
+    segment.slabs.iter().flat_map(|(index, slab)| {
+        let name = segment.slab_ref(*index, slab.registration);
+        let own = of_slab(name, &slab.tenant, slab.phase);
+        let releasing = slab
+            .releasing
+            .iter()
+            .map(move |(offset, r)| of_releasing(name, *offset, r));
+        std::iter::once(own).chain(releasing)
+    })
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod leader;
 mod objects;
 mod op;
 mod overlay;
+mod pages;
 mod place;
 mod quota;
 mod reply;
@@ -36,7 +37,7 @@ pub use apply::apply;
 pub use check::{Finding, check};
 pub use effects::{Command, Corruption, Effects};
 pub use leader::Leader;
-pub use objects::{Object, ObjectId, ObjectTable};
+pub use objects::{Object, ObjectId, ObjectRef, ObjectTable};
 pub use op::{MountedSegment, Op, RemovalCause};
 pub use reply::{Decision, Refusal, Reply, Usage, WaitOn};
 pub use request::{

@@ -1,11 +1,25 @@
-//! The objects of one tenant, by key.
+//! The objects of one tenant, by key and by place.
 //!
-//! Its own type so that the table behind it can change: callers see keys in order, nothing else.
+//! One radix tree finds a key and keeps the order; each object is a record of 64 bytes in an
+//! arena, beside its key. Nothing is rebuilt or copied as a whole when it grows. What few objects
+//! have, more extents or attributes, lies in a box; what many share, slabs and epochs, is kept
+//! once.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+mod arena;
+mod radix;
+mod record;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::BTreeSet;
 
 use larder_types::{Attributes, Digest, Extent, Key, SegmentId, Version};
+
+use arena::Arena;
+use radix::{Keys, Radix};
+use record::{Record, Shared};
+pub use view::ObjectRef;
 
 /// A complete object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,73 +38,102 @@ pub struct Object {
     pub attributes: Attributes,
 }
 
-impl Object {
-    /// Whether a replica has an extent on this segment.
-    #[must_use]
-    pub fn lies_on(&self, segment: SegmentId) -> bool {
-        self.replicas
-            .iter()
-            .flatten()
-            .any(|extent| extent.slab.segment == segment)
-    }
-}
-
 /// The place of an object in the table of its tenant; used again after it has left. Two replicas
 /// of one state may give different places to one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub u32);
 
 /// Objects by key.
+///
+/// An object without a replica that can be read, because all lay on segments that were lost, is
+/// not found by key or place and not listed, though it is counted and charged until it is swept.
+/// The `held` methods find it.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectTable {
-    map: BTreeMap<Key, (ObjectId, Object)>,
-    keys: BTreeMap<ObjectId, Key>,
-    free: Vec<ObjectId>,
+    index: Radix,
+    records: Records,
+    shared: Shared,
+    len: usize,
+    /// Segments that were lost and on which replicas may still be noted.
+    lost: BTreeSet<SegmentId>,
 }
 
+#[derive(Clone, Debug, Default)]
+struct Records(Arena<Option<Record>>);
+
+impl Records {
+    fn get(&self, at: u32) -> Option<&Record> {
+        self.0.get(at)?.as_ref()
+    }
+}
+
+impl Keys for Records {
+    fn key(&self, leaf: u32) -> &[u8] {
+        // The tree holds only leaves whose record is there; no key is empty.
+        self.get(leaf).map_or(&[], |record| record.key.as_bytes())
+    }
+}
+
+/// By content: places may differ.
 impl PartialEq for ObjectTable {
     fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
+        self.len == other.len && self.lost == other.lost && self.held().eq(other.held())
     }
 }
 
 impl Eq for ObjectTable {}
 
 impl ObjectTable {
-    /// How many there are.
+    /// How many there are, those that cannot be read included.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.map.len()
+    pub const fn len(&self) -> usize {
+        self.len
     }
 
-    /// Whether there is none.
+    /// Whether there is none, not even one that cannot be read.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The object of this key.
     #[must_use]
-    pub fn get(&self, key: &Key) -> Option<&Object> {
-        self.map.get(key).map(|(_, object)| object)
+    pub fn get(&self, key: &Key) -> Option<ObjectRef<'_>> {
+        self.held_at(key).filter(ObjectRef::is_readable)
+    }
+
+    /// Calls `found` with the object of each key, in order: much faster than one by one, as the
+    /// memory of all is fetched side by side.
+    pub fn get_all<'a>(&'a self, keys: &[&Key], mut found: impl FnMut(Option<ObjectRef<'a>>)) {
+        let bytes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+        let mut leaves = Vec::with_capacity(keys.len());
+        self.index.find_all(&bytes, &mut leaves);
+        for (leaf, key) in leaves.into_iter().zip(bytes) {
+            let object = leaf
+                .and_then(|leaf| self.view(leaf))
+                .filter(|object| object.key().as_bytes() == key && object.is_readable());
+            found(object);
+        }
     }
 
     /// The place of the object of this key.
     #[must_use]
     pub fn id(&self, key: &Key) -> Option<ObjectId> {
-        self.map.get(key).map(|(id, _)| *id)
+        self.get(key).map(|object| object.id())
     }
 
     /// The object at this place.
     #[must_use]
-    pub fn by_id(&self, id: ObjectId) -> Option<(&Key, &Object)> {
-        let key = self.keys.get(&id)?;
-        self.map.get(key).map(|(_, object)| (key, object))
+    pub fn by_id(&self, id: ObjectId) -> Option<(&Key, ObjectRef<'_>)> {
+        let object = self.view(id.0).filter(ObjectRef::is_readable)?;
+        Some((object.key(), object))
     }
 
     /// Each object, in the order of keys.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Object)> {
-        self.map.iter().map(|(key, (_, object))| (key, object))
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, ObjectRef<'_>)> {
+        self.held()
+            .filter(ObjectRef::is_readable)
+            .map(|object| (object.key(), object))
     }
 
     /// The objects whose keys start with `prefix` and lie above `after`, in order.
@@ -98,39 +141,109 @@ impl ObjectTable {
         &'a self,
         prefix: &'a [u8],
         after: Option<&'a Key>,
-    ) -> impl Iterator<Item = (&'a Key, &'a Object)> {
-        let start = match after {
-            Some(after) if after.as_bytes() >= prefix => Bound::Excluded(after.as_bytes()),
-            _ => Bound::Included(prefix),
+    ) -> impl Iterator<Item = (&'a Key, ObjectRef<'a>)> {
+        let leaves = match after {
+            Some(after) if after.as_bytes() >= prefix => {
+                self.index.from(after.as_bytes(), false, &self.records)
+            }
+            _ => self.index.from(prefix, true, &self.records),
         };
-        self.map
-            .range::<[u8], _>((start, Bound::Unbounded))
-            .take_while(move |(key, _)| key.as_bytes().starts_with(prefix))
-            .map(|(key, (_, object))| (key, object))
+        leaves
+            .filter_map(|leaf| self.view(leaf))
+            .take_while(move |object| object.key().as_bytes().starts_with(prefix))
+            .filter(ObjectRef::is_readable)
+            .map(|object| (object.key(), object))
     }
 
-    pub(crate) fn insert(&mut self, key: Key, object: Object) {
-        let next = || ObjectId(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
-        let id = self.free.pop().unwrap_or_else(next);
-        self.keys.insert(id, key.clone());
-        self.map.insert(key, (id, object));
+    /// Each object, those included that cannot be read.
+    pub(crate) fn held(&self) -> impl Iterator<Item = ObjectRef<'_>> {
+        self.index.iter().filter_map(|leaf| self.view(leaf))
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) -> Option<Object> {
-        let (id, object) = self.map.remove(key)?;
-        self.keys.remove(&id);
-        self.free.push(id);
-        Some(object)
+    /// The object of this key, even if it cannot be read.
+    pub(crate) fn held_at(&self, key: &Key) -> Option<ObjectRef<'_>> {
+        let leaf = self.index.get(key.as_bytes(), &self.records)?;
+        self.view(leaf)
     }
 
-    pub(crate) fn remove_first(&mut self) -> Option<(Key, Object)> {
-        let (key, (id, object)) = self.map.pop_first()?;
-        self.keys.remove(&id);
-        self.free.push(id);
-        Some((key, object))
+    /// The object at this place, even if it cannot be read.
+    pub(crate) fn held_by(&self, id: ObjectId) -> Option<ObjectRef<'_>> {
+        self.view(id.0)
     }
 
-    pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut Object> {
-        self.map.get_mut(key).map(|(_, object)| object)
+    /// Adds an object under a key that holds none; its place.
+    pub(crate) fn insert(&mut self, key: Key, object: &Object) -> ObjectId {
+        let record = Record::new(key, object, &mut self.shared);
+        let leaf = self.records.0.add(Some(record));
+        let key = self.records.get(leaf).map(|record| record.key.as_bytes());
+        self.index
+            .insert(key.unwrap_or_default(), leaf, &self.records);
+        self.len += 1;
+        ObjectId(leaf)
+    }
+
+    /// The place of the lowest key, even if it cannot be read.
+    pub(crate) fn first(&self) -> Option<ObjectId> {
+        self.index.iter().next().map(ObjectId)
+    }
+
+    /// Takes the object at this place out.
+    pub(crate) fn remove(&mut self, id: ObjectId) {
+        let Some(record) = self.records.get(id.0) else {
+            return;
+        };
+        self.index.remove(record.key.as_bytes(), &self.records);
+        if let Some(mut record) = self.records.0.get_mut(id.0).and_then(Option::take) {
+            record.displace(&mut self.shared);
+            self.shared.epochs.give_back(record.epoch);
+            self.records.0.give_back(id.0);
+            self.len -= 1;
+        }
+    }
+
+    /// Gives an object other replicas. With none it is not to stay.
+    pub(crate) fn set_replicas(&mut self, id: ObjectId, replicas: &[Vec<Extent>]) {
+        if let Some(Some(record)) = self.records.0.get_mut(id.0) {
+            record.displace(&mut self.shared);
+            record.place(replicas, &mut self.shared);
+        }
+    }
+
+    /// Replicas on this segment cannot be read any more.
+    pub(crate) fn lose(&mut self, segment: SegmentId) {
+        self.lost.insert(segment);
+    }
+
+    /// No replica is noted on this segment any more.
+    pub(crate) fn swept(&mut self, segment: SegmentId) {
+        self.lost.remove(&segment);
+    }
+
+    /// Frees some memory of a table without objects; whether all of it is free now. A table that
+    /// was large is not dropped in one step: giving back gigabytes takes long.
+    pub(crate) fn trim(&mut self, chunks_max: usize) -> bool {
+        if self.len > 0 {
+            return false;
+        }
+        let mut freed = self.index.trim(chunks_max);
+        freed += self.records.0.trim(chunks_max - freed);
+        freed < chunks_max
+    }
+
+    /// Whether no memory of a chunk is held.
+    pub(crate) fn is_trimmed(&self) -> bool {
+        self.records.0.is_unused() && self.index.is_unused()
+    }
+
+    fn view(&self, leaf: u32) -> Option<ObjectRef<'_>> {
+        Some(ObjectRef {
+            table: self,
+            record: self.records.get(leaf)?,
+            id: ObjectId(leaf),
+        })
+    }
+
+    fn has_lost(&self, mut extents: impl Iterator<Item = Extent>) -> bool {
+        !self.lost.is_empty() && extents.any(|extent| self.lost.contains(&extent.slab.segment))
     }
 }

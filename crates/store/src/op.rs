@@ -56,7 +56,7 @@ pub enum Op {
         /// Which agent.
         agent: AgentId,
     },
-    /// The bytes of a segment are gone, and every replica with an extent on it.
+    /// The bytes of a segment are gone: no replica with an extent on it is read from now on.
     SegmentLost {
         /// Which segment.
         segment: SegmentId,
@@ -146,6 +146,14 @@ pub enum Op {
         /// Which extents of which versions.
         extents: Vec<(Extent, Version)>,
     },
+    /// Some of what is still noted on a lost segment is dropped: replicas, extents that were being
+    /// released, slabs, and at last the segment.
+    SegmentSwept {
+        /// Which segment.
+        segment: SegmentId,
+        /// How many things at most.
+        objects_max: u32,
+    },
 }
 
 impl Op {
@@ -167,6 +175,7 @@ impl Op {
             Self::PutEnd { .. } => "PutEnd",
             Self::Remove { .. } => "Remove",
             Self::Released { .. } => "Released",
+            Self::SegmentSwept { .. } => "SegmentSwept",
         }
     }
 }

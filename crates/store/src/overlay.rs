@@ -92,6 +92,8 @@ pub(crate) struct Overlay {
     pub(crate) allocs: BTreeMap<SlabKey, Allocator>,
     pub(crate) slabs: BTreeMap<SlabKey, SlabOp>,
     pub(crate) segments_lost: BTreeSet<SegmentId>,
+    /// Lost segments of which a sweep is proposed.
+    pub(crate) sweeping: BTreeSet<SegmentId>,
     /// How many ops are proposed for an agent.
     pub(crate) agents: BTreeMap<AgentId, u32>,
     /// Names whose first mount is proposed.
@@ -113,6 +115,7 @@ impl Overlay {
             allocs: BTreeMap::new(),
             slabs: BTreeMap::new(),
             segments_lost: BTreeSet::new(),
+            sweeping: BTreeSet::new(),
             agents: BTreeMap::new(),
             names: BTreeMap::new(),
             released: BTreeSet::new(),

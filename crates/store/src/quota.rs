@@ -15,7 +15,12 @@ pub(crate) struct Charge {
 
 /// What all extents of some replicas take, in bytes. `None` on overflow.
 pub(crate) fn charge_of(replicas: &[Vec<Extent>]) -> Option<u64> {
-    replicas.iter().flatten().try_fold(0u64, |sum, extent| {
+    charge_of_extents(replicas.iter().flatten().copied())
+}
+
+/// What these extents take, in bytes. `None` on overflow.
+pub(crate) fn charge_of_extents(mut extents: impl Iterator<Item = Extent>) -> Option<u64> {
+    extents.try_fold(0u64, |sum, extent| {
         sum.checked_add(layout::reserved_bytes(extent.length_bytes)?)
     })
 }

@@ -7,6 +7,8 @@ use larder_types::{
 };
 
 use crate::alloc::{AllocError, Allocator};
+use crate::objects::ObjectId;
+use crate::pages::SortedPages;
 
 /// Which slab of the pool: the segment and the index within it.
 pub(crate) type SlabKey = (SegmentId, u16);
@@ -36,6 +38,52 @@ pub struct Releasing {
     pub version: Version,
 }
 
+/// Which object has an extent where in one slab: 8 bytes each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lodgers(SortedPages);
+
+impl Lodgers {
+    /// The word of an extent: offset in units of 256 bytes, then the place of the object.
+    fn word(offset_bytes: u64, id: ObjectId) -> u64 {
+        (offset_bytes / layout::SMALL_ALIGN_BYTES) << 32 | u64::from(id.0)
+    }
+
+    pub(crate) fn add(&mut self, offset_bytes: u64, id: ObjectId) -> bool {
+        self.0.insert(Self::word(offset_bytes, id))
+    }
+
+    pub(crate) fn remove(&mut self, offset_bytes: u64, id: ObjectId) -> bool {
+        self.0.remove(Self::word(offset_bytes, id))
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Offsets, in bytes, from `offset_bytes` on, with their objects.
+    pub(crate) fn from(&self, offset_bytes: u64) -> impl Iterator<Item = (u64, ObjectId)> + '_ {
+        self.0
+            .from(Self::word(offset_bytes, ObjectId(0)))
+            .map(split)
+    }
+}
+
+fn split(word: u64) -> (u64, ObjectId) {
+    // The lower half is a place.
+    let id = ObjectId(u32::try_from(word & 0xffff_ffff).unwrap_or(u32::MAX));
+    ((word >> 32) * layout::SMALL_ALIGN_BYTES, id)
+}
+
+/// By offsets: replicas of a state may keep an object at other places of the table.
+impl PartialEq for Lodgers {
+    fn eq(&self, other: &Self) -> bool {
+        let offsets = |lodgers: &Self| lodgers.0.iter().map(|w| w >> 32).collect::<Vec<u64>>();
+        self.len() == other.len() && offsets(self) == offsets(other)
+    }
+}
+
+impl Eq for Lodgers {}
+
 /// A slab that belongs to a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slab {
@@ -45,6 +93,7 @@ pub struct Slab {
     pub(crate) alloc: Allocator,
     /// By offset, in bytes.
     pub(crate) releasing: BTreeMap<u64, Releasing>,
+    pub(crate) lodgers: Lodgers,
 }
 
 impl Slab {
@@ -76,6 +125,23 @@ impl Slab {
     #[must_use]
     pub const fn releasing(&self) -> &BTreeMap<u64, Releasing> {
         &self.releasing
+    }
+
+    /// How many extents of objects lie here.
+    #[must_use]
+    pub const fn extent_count(&self) -> usize {
+        self.lodgers.len()
+    }
+
+    /// Extents of objects from `offset_bytes` on, in order: each offset, in bytes, and the place
+    /// of the object in its tenant's table. An object with several extents here comes as often.
+    pub fn objects_from(&self, offset_bytes: u64) -> impl Iterator<Item = (u64, ObjectId)> + '_ {
+        self.lodgers.from(offset_bytes)
+    }
+
+    /// Whether objects of this tenant may lie here.
+    pub(crate) fn is_open_to(&self, tenant: &TenantId) -> bool {
+        self.phase == SlabPhase::Ready && self.tenant == *tenant
     }
 
     /// Whether exactly this extent of this version is being released.

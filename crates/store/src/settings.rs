@@ -20,6 +20,8 @@ pub struct Settings {
     /// The most proposed ops that clients may have in flight. Agents' and own ops come on top:
     /// they are bounded by the number of slabs and extents.
     pub max_in_flight_ops: usize,
+    /// The most objects that one turn purges or sweeps.
+    pub max_touched_objects: u32,
     /// The most agents that are known by name, lost ones included.
     pub max_agents: usize,
     /// The most tenants.
@@ -38,6 +40,8 @@ impl Default for Settings {
             // About 500 bytes each: 64 MiB at most.
             max_pending_puts: 131_072,
             max_in_flight_ops: 65_536,
+            // A turn is to take less than 5 ms, and an object up to 1 us.
+            max_touched_objects: 4_096,
             max_agents: 4_096,
             max_tenants: 16_384,
         }

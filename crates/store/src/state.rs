@@ -10,9 +10,9 @@ use larder_types::{
 };
 
 use crate::digest::Sum;
-use crate::objects::{Object, ObjectTable};
+use crate::objects::{ObjectRef, ObjectTable};
 use crate::request::TenantPolicy;
-use crate::segment::{Segment, Slab, SlabPhase};
+use crate::segment::{Segment, Slab};
 
 /// The next number of each kind to give. Numbers are never given twice within a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Tenant {
         self.deleting
     }
 
-    /// What it is charged for complete objects, in bytes.
+    /// What it is charged for complete objects, in bytes; for lost replicas until they are swept.
     #[must_use]
     pub const fn used_bytes(&self) -> u64 {
         self.used_bytes
@@ -58,7 +58,7 @@ impl Tenant {
         &self.objects
     }
 
-    /// How many slabs belong to it.
+    /// How many slabs belong to it, those of lost segments included until they are swept.
     #[must_use]
     pub fn slab_count(&self) -> usize {
         self.slabs.len()
@@ -110,6 +110,9 @@ pub struct State {
     pub(crate) agents: BTreeMap<AgentId, Agent>,
     pub(crate) names: BTreeMap<AgentName, AgentId>,
     pub(crate) segments: BTreeMap<SegmentId, Segment>,
+    /// Segments that were lost and on which replicas or slabs are still noted. Nobody reads them;
+    /// [`crate::Op::SegmentSwept`] drops what is left in steps.
+    pub(crate) lost: BTreeMap<SegmentId, Segment>,
     /// Kept sums of what could be counted; [`crate::check`] counts.
     pub(crate) objects: u64,
     pub(crate) capacity_bytes: u64,
@@ -135,6 +138,7 @@ impl State {
             agents: BTreeMap::new(),
             names: BTreeMap::new(),
             segments: BTreeMap::new(),
+            lost: BTreeMap::new(),
             objects: 0,
             capacity_bytes: 0,
             releasing_bytes: 0,
@@ -196,13 +200,18 @@ impl State {
         self.segments.get(&segment)
     }
 
+    /// Each segment that was lost and is not swept yet, in the order of numbers.
+    pub fn lost_segments(&self) -> impl Iterator<Item = &Segment> {
+        self.lost.values()
+    }
+
     /// All mounted segments, in bytes.
     #[must_use]
     pub const fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
 
-    /// Complete objects of all tenants.
+    /// Complete objects of all tenants, those included that are lost and not swept yet.
     #[must_use]
     pub const fn objects(&self) -> u64 {
         self.objects
@@ -222,9 +231,9 @@ impl State {
         self.releasing_bytes
     }
 
-    /// The object of this key.
+    /// The object of this key, if a replica of it can be read.
     #[must_use]
-    pub fn object(&self, tenant: &TenantId, key: &Key) -> Option<&Object> {
+    pub fn object(&self, tenant: &TenantId, key: &Key) -> Option<ObjectRef<'_>> {
         self.tenants.get(tenant)?.objects.get(key)
     }
 
@@ -249,6 +258,6 @@ impl State {
     /// Whether an extent lies in a ready slab of this tenant.
     pub(crate) fn holds(&self, tenant: &TenantId, extent: &Extent) -> bool {
         self.slab(extent.slab)
-            .is_some_and(|slab| slab.tenant == *tenant && slab.phase == SlabPhase::Ready)
+            .is_some_and(|slab| slab.is_open_to(tenant))
     }
 }

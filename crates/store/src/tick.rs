@@ -2,14 +2,12 @@
 //!
 //! Each turn touches a bounded number of objects, slabs and puts; what is left comes next.
 
-use larder_types::{AgentId, PoolTime, SlabRef, TenantId};
+use larder_types::{AgentId, PoolTime, SegmentId, SlabRef, TenantId};
 
 use crate::leader::Leader;
 use crate::op::Op;
 use crate::state::State;
 
-/// The most objects that one turn purges.
-const MAX_PURGED: u32 = 4096;
 /// The most puts that one turn discards.
 const MAX_DISCARDED: usize = 4096;
 /// The most slabs that one turn takes back.
@@ -27,7 +25,7 @@ impl Leader {
         let more: Vec<Op> = self
             .idle_slabs(state, now)
             .into_iter()
-            .chain(self.purges(state))
+            .chain(self.sweeps_and_purges(state))
             .collect();
         self.touch(state, &more);
         ops.extend(more);
@@ -110,18 +108,30 @@ impl Leader {
             .collect()
     }
 
-    /// Objects of tenants that are to go, then the tenants themselves.
-    fn purges(&self, state: &State) -> Vec<Op> {
-        let mut left = MAX_PURGED;
+    /// What is noted on lost segments; objects of tenants that are to go, then the tenants
+    /// themselves.
+    fn sweeps_and_purges(&self, state: &State) -> Vec<Op> {
+        let mut left = self.settings.max_touched_objects;
         let mut ops = Vec::new();
+        let lost = state.lost.keys();
+        // One after the other: each may have as much as a turn can take.
+        let idle = |id: &SegmentId| !self.overlay.sweeping.contains(id);
+        if let Some(segment) = lost.copied().find(idle) {
+            ops.push(Op::SegmentSwept {
+                segment,
+                objects_max: left,
+            });
+            left = 0;
+        }
         for (id, tenant) in state.tenants().filter(|(_, tenant)| tenant.deleting) {
             if self.overlay.tenant_op(id).is_some() {
                 continue;
             }
             let objects = u32::try_from(tenant.objects.len()).unwrap_or(u32::MAX);
-            let objects_max = objects.min(left);
+            let trims = u32::from(!tenant.objects.is_trimmed());
+            let objects_max = objects.max(trims).min(left);
             let tenant_id: TenantId = id.clone();
-            if objects == 0 && tenant.slabs.is_empty() {
+            if objects == 0 && trims == 0 && tenant.slabs.is_empty() {
                 ops.push(Op::TenantForgotten { tenant: tenant_id });
             } else if objects_max > 0 {
                 left -= objects_max;

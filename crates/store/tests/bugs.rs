@@ -262,6 +262,9 @@ fn b40_tenants_are_isolated_and_books_follow_the_nodes() {
     world.disconnect(0, true);
     world.pass(12_000);
     world.settle();
+    let readable = world.keys("blue", "").len();
+    assert!(readable < 9, "gone at once");
+    world.turns(1);
     let blue = of(&world, "blue");
     let left = blue.objects().len() as u64;
     assert_eq!(blue.used_bytes(), left * 73_728);
@@ -285,8 +288,11 @@ fn b59_gauges_return_to_zero_and_never_wrap() {
         world.agents[0].restart();
         while world.commit() {}
         assert_eq!(world.state.capacity_bytes(), 0);
+        world.pass(100);
+        while world.commit() {}
         assert_eq!((world.state.used_bytes(), world.state.objects()), (0, 0));
         assert_eq!(world.state.releasing_bytes(), 0);
+        assert_eq!(world.state.lost_segments().count(), 0);
         assert_eq!(world.leader.reserved_bytes(), 0);
         assert_eq!(
             (world.leader.pending_puts(), world.leader.discarded_puts()),

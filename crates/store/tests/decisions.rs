@@ -4,4 +4,5 @@ mod agents;
 mod corruption;
 mod puts;
 mod space;
+mod sweeps;
 mod tenants;

@@ -73,6 +73,7 @@ const EVERYTHING: &[&str] = &[
     "acknowledged",
     "AgentMounted",
     "SegmentLost",
+    "SegmentSwept",
     "SlabGive",
     "SlabReady",
     "SlabTake",

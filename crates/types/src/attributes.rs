@@ -26,6 +26,8 @@ pub enum Pin {
 pub struct DataType(u8);
 
 impl DataType {
+    /// The engine did not say.
+    pub const UNKNOWN: Self = Self(0);
     /// The highest number, as Mooncake's clients know them: 0 unknown, 1 KV cache, 2 tensor,
     /// 3 weight, 4 sample, 5 activation, 6 gradient, 7 optimizer state, 8 metadata, 9 general.
     pub const MAX: u8 = 9;

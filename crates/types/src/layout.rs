@@ -10,6 +10,8 @@ pub const LARGE_ALIGN_BYTES: u64 = 4096;
 pub const MAX_SLABS: u32 = 16_384;
 /// The smallest slab, in bytes: one huge page.
 pub const MIN_SLAB_BYTES: u64 = 2 * 1024 * 1024;
+/// The largest slab, in bytes: offsets in units of 256 bytes fit 31 bits.
+pub const MAX_SLAB_BYTES: u64 = 512 << 30;
 
 /// The alignment of a payload of `length_bytes`, in bytes.
 #[must_use]

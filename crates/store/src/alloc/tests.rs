@@ -142,9 +142,41 @@ fn a_slab_of_no_bytes_holds_nothing() {
 
 #[test]
 fn ends_of_the_number_range_do_not_overflow() {
+    let most = layout::MAX_SLAB_BYTES;
     let mut alloc = Allocator::new(u64::MAX);
-    assert!(alloc.reserve_at(u64::MAX, 2).is_err());
-    assert!(alloc.free(u64::MAX - 1, 5).is_err());
-    assert_eq!(alloc.reserve(u64::MAX - 10, 4096), Some(0));
+    assert_eq!(alloc.size_bytes(), most);
+    assert!(alloc.reserve_at(u64::MAX - 255, 512).is_err());
+    assert!(alloc.free(u64::MAX - 255, 1024).is_err());
+    assert_eq!(alloc.find(u64::MAX, 4096), None);
+    assert_eq!(alloc.find(9, u64::MAX), Some(0));
+    assert_eq!(alloc.reserve(most - 256, 4096), Some(0));
     assert_eq!(alloc.find(9, 4096), None);
+    assert_eq!(alloc.find(9, 256), Some(most - 256));
+}
+
+#[test]
+fn ranges_are_made_of_whole_units() {
+    let mut alloc = Allocator::new(SLAB);
+    assert!(alloc.reserve_at(1, 256).is_err() && alloc.reserve_at(0, 255).is_err());
+    assert_eq!(alloc.reserve_at(256, 256), Ok(()));
+    assert!(alloc.free(256, 1).is_err() && alloc.free(255, 256).is_err());
+    assert_eq!(alloc, {
+        let mut same = Allocator::new(SLAB);
+        same.reserve_at(256, 256).expect("room");
+        same
+    });
+}
+
+#[test]
+fn many_holes_that_lie_badly_hide_no_good_one() {
+    let mut alloc = Allocator::new(64 * SLAB);
+    // Holes of 64 KiB that start 256 bytes behind a page, and one that starts at a page and is
+    // longer.
+    assert_eq!(alloc.reserve(64 * SLAB, 256), Some(0));
+    for at in 0..200 {
+        assert_eq!(alloc.free(at * 69_632 + 256, 65_536), Ok(()));
+    }
+    let last = 64 * SLAB - 2 * 69_632;
+    assert_eq!(alloc.free(last, 69_632), Ok(()));
+    assert_eq!(alloc.find(65_536, 4096), Some(last.next_multiple_of(4096)));
 }

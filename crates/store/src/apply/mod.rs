@@ -7,14 +7,11 @@
 mod mount;
 mod object;
 mod slab;
+mod sweep;
 mod tenant;
 
-use larder_types::{Extent, Version, layout};
-
-use crate::digest;
 use crate::effects::{Corruption, Effects};
 use crate::op::Op;
-use crate::segment::Releasing;
 use crate::state::State;
 
 /// What did not fit, for people.
@@ -49,7 +46,7 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
         Op::SegmentLost {
             segment,
             generation,
-        } => mount::segment_lost(state, *segment, *generation, effects),
+        } => sweep::segment_lost(state, *segment, *generation, effects),
         Op::SlabGive { slab, tenant } => slab::give(state, *slab, tenant, effects),
         Op::SlabReady { slab } => slab::ready(state, *slab, effects),
         Op::SlabTake { slab } => slab::take(state, *slab, effects),
@@ -80,7 +77,7 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
                 wanted: *wanted,
                 attributes: attributes.clone(),
             };
-            object::put_end(state, tenant, key, object, effects)
+            object::put_end(state, tenant, key, &object, effects)
         }
         Op::Remove {
             tenant,
@@ -89,40 +86,9 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             cause: _,
         } => object::remove(state, tenant, key, *version, effects),
         Op::Released { extents } => slab::released(state, extents, effects),
+        Op::SegmentSwept {
+            segment,
+            objects_max,
+        } => sweep::swept(state, *segment, *objects_max, effects),
     }
-}
-
-/// Moves an extent that no object has any more to those that wait for their agent.
-fn retire(
-    state: &mut State,
-    extent: &Extent,
-    version: Version,
-    effects: &mut Effects,
-) -> Result<(), Fault> {
-    let slab = state
-        .segments
-        .get_mut(&extent.slab.segment)
-        .and_then(|segment| segment.slab_mut(extent.slab))
-        .ok_or_else(|| format!("{extent:?} lies in no known slab"))?;
-    let releasing = Releasing {
-        length_bytes: extent.length_bytes,
-        version,
-    };
-    if slab
-        .releasing
-        .insert(extent.offset_bytes, releasing)
-        .is_some()
-    {
-        return Err(format!("{extent:?} is being released already"));
-    }
-    let aligned = layout::reserved_bytes(extent.length_bytes)
-        .ok_or_else(|| format!("{extent:?} is too long"))?;
-    state.releasing_bytes = state.releasing_bytes.saturating_add(aligned);
-    state.sum.add(digest::of_releasing(
-        extent.slab,
-        extent.offset_bytes,
-        &releasing,
-    ));
-    effects.erase(*extent, version);
-    Ok(())
 }

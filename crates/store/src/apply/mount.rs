@@ -1,18 +1,15 @@
-//! Applying what concerns agents: mounted, forgotten, a segment lost.
+//! Applying what concerns agents: mounted and forgotten.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use larder_types::{
-    AgentId, AgentName, AgentUid, Incarnation, Key, SegmentGeneration, SegmentId, TenantId, layout,
-};
+use larder_types::{AgentId, AgentName, AgentUid, Incarnation, layout};
 
-use super::{Fault, object, retire};
+use super::Fault;
 use crate::digest;
 use crate::effects::Effects;
 use crate::op::MountedSegment;
-use crate::quota;
 use crate::reply::WaitOn;
-use crate::segment::{Segment, SlabPhase};
+use crate::segment::Segment;
 use crate::state::{Agent, State};
 
 pub(super) fn agent_mounted(
@@ -71,6 +68,9 @@ fn mounted(agent: AgentId, offer: &MountedSegment) -> Result<Segment, Fault> {
         .ok()
         .filter(|_| slabs <= layout::MAX_SLABS)
         .ok_or_else(|| format!("segment {id} has {slabs} slabs"))?;
+    if slab_bytes > layout::MAX_SLAB_BYTES || slab_bytes % layout::SMALL_ALIGN_BYTES != 0 {
+        return Err(format!("segment {id} has slabs of {slab_bytes} bytes"));
+    }
     Ok(Segment {
         id,
         agent,
@@ -98,125 +98,5 @@ pub(super) fn agent_forgotten(
     state.names.remove(&agent.name);
     state.agents.remove(&id);
     effects.wake(WaitOn::Agent(id));
-    Ok(())
-}
-
-pub(super) fn segment_lost(
-    state: &mut State,
-    id: SegmentId,
-    generation: SegmentGeneration,
-    effects: &mut Effects,
-) -> Result<(), Fault> {
-    if state
-        .segments
-        .get(&id)
-        .is_none_or(|segment| segment.generation != generation)
-    {
-        return Err(format!(
-            "segment {id} of generation {generation} is not mounted"
-        ));
-    }
-    let tenants = withdraw(state, id, effects)?;
-    for tenant_id in tenants {
-        // Every object of the tenants that had a slab here is looked at: the state keeps no
-        // index from slabs to objects.
-        let hit: Vec<Key> = state
-            .tenants
-            .get(&tenant_id)
-            .into_iter()
-            .flat_map(|tenant| tenant.objects.iter())
-            .filter(|(_, object)| object.lies_on(id))
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in hit {
-            drop_replicas(state, &tenant_id, &key, id, effects)?;
-        }
-    }
-    effects.wake(WaitOn::Space);
-    Ok(())
-}
-
-/// Takes the segment out with its slabs; the tenants that had one.
-fn withdraw(
-    state: &mut State,
-    id: SegmentId,
-    effects: &mut Effects,
-) -> Result<BTreeSet<TenantId>, Fault> {
-    let hashes: Vec<u64> = state.slab_hashes(id).collect();
-    hashes.into_iter().for_each(|hash| state.sum.take(hash));
-    let segment = state
-        .segments
-        .remove(&id)
-        .ok_or_else(|| format!("segment {id} is not mounted"))?;
-    state.sum.take(digest::of_segment(&segment));
-    state.capacity_bytes = state
-        .capacity_bytes
-        .checked_sub(segment.capacity_bytes())
-        .ok_or_else(|| format!("segment {id} is larger than the pool"))?;
-    let mut tenants = BTreeSet::new();
-    for (index, slab) in &segment.slabs {
-        if let Some(tenant) = state.tenants.get_mut(&slab.tenant) {
-            tenant.slabs.remove(&(segment.agent, id, *index));
-        }
-        tenants.insert(slab.tenant.clone());
-        let releasing = slab.releasing.values();
-        let bytes = releasing
-            .filter_map(|r| layout::reserved_bytes(r.length_bytes))
-            .sum();
-        state.releasing_bytes = state
-            .releasing_bytes
-            .checked_sub(bytes)
-            .ok_or_else(|| format!("segment {id} releases more than the pool"))?;
-        if slab.phase != SlabPhase::Ready {
-            effects.wake(WaitOn::Slab(id, *index));
-        }
-    }
-    if let Some(agent) = state.agents.get_mut(&segment.agent) {
-        state.sum.take(digest::of_agent(segment.agent, agent));
-        agent.segments.retain(|other| *other != id);
-        state.sum.add(digest::of_agent(segment.agent, agent));
-    }
-    effects.wake(WaitOn::Agent(segment.agent));
-    Ok(tenants)
-}
-
-/// Drops the replicas of one object that had an extent on the lost segment, and the object with
-/// its last one. What they had elsewhere is erased.
-fn drop_replicas(
-    state: &mut State,
-    tenant_id: &TenantId,
-    key: &Key,
-    lost: SegmentId,
-    effects: &mut Effects,
-) -> Result<(), Fault> {
-    let tenant = state
-        .tenants
-        .get_mut(tenant_id)
-        .ok_or_else(|| format!("tenant {tenant_id} is unknown"))?;
-    let Some(object) = tenant.objects.get_mut(key) else {
-        return Ok(());
-    };
-    state.sum.take(digest::of_object(tenant_id, key, object));
-    let version = object.version;
-    let (gone, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut object.replicas)
-        .into_iter()
-        .partition(|replica| replica.iter().any(|extent| extent.slab.segment == lost));
-    effects.replicas_lost += gone.len() as u64;
-    object.replicas = kept;
-    if object.replicas.is_empty() {
-        tenant.objects.remove(key);
-        state.objects = state.objects.saturating_sub(1);
-        effects.objects_lost += 1;
-    } else {
-        state.sum.add(digest::of_object(tenant_id, key, object));
-    }
-    object::refund(state, tenant_id, quota::charge_of(&gone))?;
-    for extent in gone
-        .iter()
-        .flatten()
-        .filter(|extent| extent.slab.segment != lost)
-    {
-        retire(state, extent, version, effects)?;
-    }
     Ok(())
 }

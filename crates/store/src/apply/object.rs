@@ -1,53 +1,73 @@
 //! Applying what concerns objects: a put's end and a removal.
 
-use larder_types::{Key, TenantId, Version};
+use larder_types::{Extent, Key, TenantId, Version, layout};
 
-use super::{Fault, retire};
+use super::Fault;
 use crate::digest;
 use crate::effects::Effects;
-use crate::objects::Object;
+use crate::objects::{Object, ObjectId};
 use crate::quota;
 use crate::reply::WaitOn;
-use crate::segment::reserve_extent;
+use crate::segment::{Releasing, reserve_extent};
 use crate::state::State;
 
 pub(super) fn put_end(
     state: &mut State,
     tenant_id: &TenantId,
     key: &Key,
-    object: Object,
+    object: &Object,
     effects: &mut Effects,
 ) -> Result<(), Fault> {
+    drop_unreadable(state, tenant_id, key, effects)?;
     let charge = quota::charge_of(&object.replicas)
         .filter(|charge| *charge > 0)
         .ok_or_else(|| format!("the replicas of {key} have no size"))?;
-    let used_bytes = state
-        .tenants
-        .get(tenant_id)
-        .filter(|tenant| tenant.objects.get(key).is_none())
-        .and_then(|tenant| tenant.used_bytes.checked_add(charge))
-        .ok_or_else(|| format!("tenant {tenant_id} is unknown or holds {key} already"))?;
     for extent in object.replicas.iter().flatten() {
-        if !state.holds(tenant_id, extent) {
-            return Err(format!(
-                "{extent:?} lies in no ready slab of tenant {tenant_id}"
-            ));
-        }
         let slab = state
             .segments
             .get_mut(&extent.slab.segment)
             .and_then(|segment| segment.slab_mut(extent.slab))
-            .ok_or_else(|| format!("{extent:?} lies in no known slab"))?;
+            .filter(|slab| slab.is_open_to(tenant_id))
+            .ok_or_else(|| format!("{extent:?} lies in no ready slab of tenant {tenant_id}"))?;
         reserve_extent(&mut slab.alloc, extent).map_err(|error| format!("{extent:?}: {error}"))?;
     }
-    state.sum.add(digest::of_object(tenant_id, key, &object));
-    if let Some(tenant) = state.tenants.get_mut(tenant_id) {
-        tenant.used_bytes = used_bytes;
-        tenant.objects.insert(key.clone(), object);
+    let tenant = state
+        .tenants
+        .get_mut(tenant_id)
+        .filter(|tenant| tenant.objects.held_at(key).is_none())
+        .ok_or_else(|| format!("tenant {tenant_id} is unknown or holds {key} already"))?;
+    tenant.used_bytes = tenant
+        .used_bytes
+        .checked_add(charge)
+        .ok_or_else(|| format!("the charge of {tenant_id} overflows"))?;
+    let id = tenant.objects.insert(key.clone(), object);
+    if let Some(held) = tenant.objects.held_by(id) {
+        state.sum.add(digest::of_object(tenant_id, held));
+    }
+    for extent in object.replicas.iter().flatten() {
+        lodge(state, extent, id)?;
     }
     state.objects += 1;
     effects.wake(WaitOn::Key(tenant_id.clone(), key.clone()));
     Ok(())
+}
+
+/// A key whose object cannot be read any more may be put again before its segment is swept.
+fn drop_unreadable(
+    state: &mut State,
+    tenant_id: &TenantId,
+    key: &Key,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let tenant = state.tenants.get(tenant_id);
+    let held = tenant.and_then(|tenant| tenant.objects.held_at(key));
+    let Some(object) = held.filter(|object| !object.is_readable()) else {
+        return Ok(());
+    };
+    effects.objects_lost += 1;
+    effects.replicas_lost += u64::from(object.held_count());
+    let id = object.id();
+    forget(state, tenant_id, id, effects)
 }
 
 pub(super) fn remove(
@@ -57,39 +77,49 @@ pub(super) fn remove(
     version: Version,
     effects: &mut Effects,
 ) -> Result<(), Fault> {
-    let held = state.object(tenant_id, key).map(|object| object.version);
-    if held != Some(version) {
-        return Err(format!(
-            "{key} of tenant {tenant_id} holds {held:?}, not {version}"
-        ));
-    }
-    let object = state
-        .tenants
-        .get_mut(tenant_id)
-        .and_then(|tenant| tenant.objects.remove(key));
-    if let Some(object) = object {
-        forget(state, tenant_id, key, &object, effects)?;
-    }
+    let tenant = state.tenants.get(tenant_id);
+    let held = tenant.and_then(|tenant| tenant.objects.held_at(key));
+    let id = match held {
+        Some(object) if object.version() == version => object.id(),
+        other => {
+            let held = other.map(|object| object.version());
+            return Err(format!(
+                "{key} of tenant {tenant_id} holds {held:?}, not {version}"
+            ));
+        }
+    };
+    forget(state, tenant_id, id, effects)?;
     effects.wake(WaitOn::Key(tenant_id.clone(), key.clone()));
     Ok(())
 }
 
-/// Settles the books for an object that has left the table, and lets its agents erase it.
+/// Takes an object out, settles the books, and lets its agents erase it.
 pub(super) fn forget(
     state: &mut State,
     tenant_id: &TenantId,
-    key: &Key,
-    object: &Object,
+    id: ObjectId,
     effects: &mut Effects,
 ) -> Result<(), Fault> {
-    state.sum.take(digest::of_object(tenant_id, key, object));
-    refund(state, tenant_id, quota::charge_of(&object.replicas))?;
+    let tenant = state
+        .tenants
+        .get_mut(tenant_id)
+        .ok_or_else(|| format!("tenant {tenant_id} is unknown"))?;
+    let object = tenant
+        .objects
+        .held_by(id)
+        .ok_or_else(|| format!("{id:?} of tenant {tenant_id} holds nothing"))?;
+    let version = object.version();
+    let charge = object.charge_bytes();
+    let extents: Vec<Extent> = object.held_extents().collect();
+    state.sum.take(digest::of_object(tenant_id, object));
+    tenant.objects.remove(id);
+    refund(state, tenant_id, charge)?;
     state.objects = state
         .objects
         .checked_sub(1)
-        .ok_or_else(|| format!("{key} was removed, but no object is counted"))?;
-    for extent in object.replicas.iter().flatten() {
-        retire(state, extent, object.version, effects)?;
+        .ok_or_else(|| format!("{id:?} was removed, but no object is counted"))?;
+    for extent in extents {
+        retire(state, &extent, (id, version), effects)?;
     }
     Ok(())
 }
@@ -107,5 +137,64 @@ pub(super) fn refund(
     tenant.used_bytes = charge
         .and_then(|charge| tenant.used_bytes.checked_sub(charge))
         .ok_or_else(|| format!("tenant {tenant_id} is charged less than {charge:?} bytes"))?;
+    Ok(())
+}
+
+/// Notes in its slab that an extent belongs to an object.
+fn lodge(state: &mut State, extent: &Extent, id: ObjectId) -> Result<(), Fault> {
+    let slab = state
+        .segments
+        .get_mut(&extent.slab.segment)
+        .and_then(|segment| segment.slab_mut(extent.slab));
+    match slab.map(|slab| slab.lodgers.add(extent.offset_bytes, id)) {
+        Some(true) => Ok(()),
+        _ => Err(format!("{extent:?} is an object's already")),
+    }
+}
+
+/// Moves an extent that no object has any more to those that wait for their agent. On a lost
+/// segment there is nothing to wait for.
+pub(super) fn retire(
+    state: &mut State,
+    extent: &Extent,
+    (id, version): (ObjectId, Version),
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let is_lost = state.lost.contains_key(&extent.slab.segment);
+    let segments = if is_lost {
+        &mut state.lost
+    } else {
+        &mut state.segments
+    };
+    let slab = segments
+        .get_mut(&extent.slab.segment)
+        .and_then(|segment| segment.slab_mut(extent.slab))
+        .ok_or_else(|| format!("{extent:?} lies in no known slab"))?;
+    if !slab.lodgers.remove(extent.offset_bytes, id) {
+        return Err(format!("{extent:?} is not noted in its slab"));
+    }
+    if is_lost {
+        return Ok(());
+    }
+    let releasing = Releasing {
+        length_bytes: extent.length_bytes,
+        version,
+    };
+    if slab
+        .releasing
+        .insert(extent.offset_bytes, releasing)
+        .is_some()
+    {
+        return Err(format!("{extent:?} is being released already"));
+    }
+    let aligned = layout::reserved_bytes(extent.length_bytes)
+        .ok_or_else(|| format!("{extent:?} is too long"))?;
+    state.releasing_bytes = state.releasing_bytes.saturating_add(aligned);
+    state.sum.add(digest::of_releasing(
+        extent.slab,
+        extent.offset_bytes,
+        &releasing,
+    ));
+    effects.erase(*extent, version);
     Ok(())
 }

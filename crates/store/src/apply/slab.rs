@@ -9,7 +9,7 @@ use crate::alloc::Allocator;
 use crate::digest;
 use crate::effects::{Command, Effects};
 use crate::reply::WaitOn;
-use crate::segment::{Slab, SlabPhase, free_extent};
+use crate::segment::{Lodgers, Slab, SlabPhase, free_extent};
 use crate::state::State;
 
 pub(super) fn give(
@@ -39,6 +39,7 @@ pub(super) fn give(
         phase: SlabPhase::Giving,
         alloc: Allocator::new(segment.slab_bytes),
         releasing: BTreeMap::new(),
+        lodgers: Lodgers::default(),
     };
     segment.slabs.insert(slab.index, given);
     tenant.slabs.insert((slab.agent, slab.segment, slab.index));

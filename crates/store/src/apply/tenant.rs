@@ -5,10 +5,14 @@ use larder_types::TenantId;
 use super::{Fault, object};
 use crate::digest;
 use crate::effects::{Command, Effects};
-use crate::objects::ObjectTable;
+use crate::objects::{ObjectId, ObjectTable};
 use crate::reply::WaitOn;
 use crate::request::TenantPolicy;
 use crate::state::{State, Tenant};
+
+/// The most chunks of memory that one purge gives back once no object is left: 8 MiB, which the
+/// kernel takes within a millisecond.
+const MAX_TRIMMED: usize = 32;
 
 pub(super) fn set(
     state: &mut State,
@@ -78,16 +82,23 @@ pub(super) fn purge(
     objects_max: u32,
     effects: &mut Effects,
 ) -> Result<(), Fault> {
-    for _ in 0..objects_max {
+    let purged = |state: &mut State| -> Result<Option<ObjectId>, Fault> {
         let tenant = state
             .tenants
             .get_mut(tenant_id)
             .filter(|tenant| tenant.deleting)
             .ok_or_else(|| format!("tenant {tenant_id} is not being deleted"))?;
-        let Some((key, object)) = tenant.objects.remove_first() else {
+        let first = tenant.objects.first();
+        if first.is_none() {
+            tenant.objects.trim(MAX_TRIMMED);
+        }
+        Ok(first)
+    };
+    for _ in 0..objects_max {
+        let Some(id) = purged(state)? else {
             break;
         };
-        object::forget(state, tenant_id, &key, &object, effects)?;
+        object::forget(state, tenant_id, id, effects)?;
     }
     effects.wake(WaitOn::Tenant(tenant_id.clone()));
     Ok(())

@@ -142,6 +142,7 @@ impl Leader {
                 && self.overlay.agents.is_empty()
                 && self.overlay.names.is_empty()
                 && self.overlay.segments_lost.is_empty()
+                && self.overlay.sweeping.is_empty()
                 && self.overlay.released.is_empty()
                 && self
                     .overlay

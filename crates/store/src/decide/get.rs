@@ -21,16 +21,16 @@ impl Leader {
                 None => refuse(Reason::NotFound, format!("key {key}")),
             };
         };
-        let mut replicas = object.replicas.clone();
+        let mut replicas = object.replicas();
         replicas.sort_by_key(|replica| {
             replica
                 .iter()
                 .any(|extent| self.soft.health(extent.slab.agent) != Health::Alive)
         });
         Ok(self.answer(Reply::Located {
-            version: object.version,
-            size_bytes: object.size_bytes,
-            digest: object.digest,
+            version: object.version(),
+            size_bytes: object.size_bytes(),
+            digest: object.digest(),
             replicas,
         }))
     }
@@ -59,7 +59,7 @@ impl Leader {
         let entries: Vec<(Key, u64)> = found
             .by_ref()
             .take(limit)
-            .map(|(key, object)| (key.clone(), object.size_bytes))
+            .map(|(key, object)| (key.clone(), object.size_bytes()))
             .collect();
         let more = found.next().is_some();
         Ok(self.answer(Reply::Listed { entries, more }))

@@ -197,14 +197,12 @@ impl Leader {
         let Some(object) = state.object(tenant, key).filter(|_| !lost.is_empty()) else {
             return Ok(());
         };
-        let replicas = &object.replicas;
+        let replicas = object.replicas();
         let vanishes = replicas
             .iter()
             .all(|replica| replica.iter().any(|e| lost.contains(&e.slab.segment)));
         let on = object
-            .replicas
-            .iter()
-            .flatten()
+            .extents()
             .find(|extent| vanishes && lost.contains(&extent.slab.segment))
             .map(|extent| WaitOn::Agent(extent.slab.agent));
         on.map_or(Ok(()), |on| Err(Stop::Wait(on)))

@@ -296,11 +296,12 @@ fn validate(state: &State, offers: &[SegmentOffer]) -> Result<(), Stop> {
             let detail = format!("segment {ordinal} has {slabs} slabs, it must have 1 to {most}");
             return refuse(Reason::BadArgument, detail);
         }
-        if !slab_bytes.is_power_of_two() || slab_bytes < layout::MIN_SLAB_BYTES {
-            let least = layout::MIN_SLAB_BYTES;
+        let sizes = layout::MIN_SLAB_BYTES..=layout::MAX_SLAB_BYTES;
+        if !slab_bytes.is_power_of_two() || !sizes.contains(&slab_bytes) {
+            let (least, most) = sizes.into_inner();
             let detail = format!(
                 "segment {ordinal} has slabs of {slab_bytes} bytes, a slab must be a power of two \
-                 and at least {least}"
+                 from {least} to {most}"
             );
             return refuse(Reason::BadArgument, detail);
         }

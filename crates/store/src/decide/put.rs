@@ -65,7 +65,10 @@ impl Leader {
         }
         self.untouched(state, tenant, key)?;
         if let Some(object) = state.object(tenant, key) {
-            return refuse(Reason::AlreadyExists, format!("version {}", object.version));
+            return refuse(
+                Reason::AlreadyExists,
+                format!("version {}", object.version()),
+            );
         }
         self.take_over(tenant, key, now)?;
         self.room_for_a_put()?;
@@ -244,7 +247,7 @@ impl Leader {
         self.tenant(state, tenant, Right::Write)?;
         if state
             .object(tenant, key)
-            .is_some_and(|object| object.version == version)
+            .is_some_and(|object| object.version() == version)
         {
             return Ok(self.answer(Reply::AlreadyComplete));
         }
@@ -290,7 +293,7 @@ impl Leader {
         self.tenant(state, tenant, Right::Know)?;
         if state
             .object(tenant, key)
-            .is_some_and(|object| object.version == version)
+            .is_some_and(|object| object.version() == version)
         {
             return refuse(Reason::NotWriting, format!("version {version} is complete"));
         }

@@ -14,7 +14,7 @@ impl Leader {
         self.untouched(state, tenant, key)?;
         match (held.objects.get(key), self.overlay.pending(tenant, key)) {
             (Some(object), _) => {
-                let version = object.version;
+                let version = object.version();
                 let op = Op::Remove {
                     tenant: tenant.clone(),
                     key: key.clone(),

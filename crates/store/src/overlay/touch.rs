@@ -55,6 +55,7 @@ impl Overlay {
                     .map(|(e, _)| (slab_key(e.slab), e.offset_bytes));
                 self.released.extend(places);
             }
+            Op::SegmentSwept { segment, .. } => drop(self.sweeping.insert(*segment)),
         }
     }
 
@@ -114,6 +115,7 @@ impl Overlay {
                         .remove(&(slab_key(extent.slab), extent.offset_bytes));
                 }
             }
+            Op::SegmentSwept { segment, .. } => drop(self.sweeping.remove(segment)),
         }
     }
 

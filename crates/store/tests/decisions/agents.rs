@@ -143,6 +143,8 @@ fn a_new_life_loses_the_old_bytes_before_it_mounts() {
         Some(holder),
         "the number stays with the name"
     );
+    assert_eq!(world.reason(World::get("red", "one")), Reason::NotFound);
+    world.turns(1);
     assert_eq!(world.objects_lost, 1);
     assert_eq!(world.reason(World::get("red", "one")), Reason::NotFound);
     match world.answer(World::get("red", "two")) {

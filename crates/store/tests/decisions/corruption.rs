@@ -64,7 +64,16 @@ fn bad_mounts(pool: &Pool) -> Vec<Op> {
         ..segment(50)
     };
     let other = SegmentGeneration(9);
+    let odd = MountedSegment {
+        slab_bytes: SLAB + 1,
+        ..segment(50)
+    };
     vec![
+        mount(9, &stranger, vec![odd]),
+        Op::SegmentSwept {
+            segment: pool.held.slab.segment,
+            objects_max: 1,
+        },
         mount(1, &name, vec![]),
         mount(1, &stranger, vec![]),
         mount(9, &name, vec![]),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_store::{PutMode, Reply, Request, TenantPolicy};
+use larder_store::{PutMode, Reply, Request, Settings, TenantPolicy};
 use larder_types::{AgentId, Attributes, Extent, Key, SessionId, TenantId, Version};
 
 use super::acts::Act;
@@ -101,7 +101,12 @@ pub(super) struct Clients {
 impl Clients {
     pub(super) fn new(seed: u64) -> Self {
         let agents = u32::try_from(AGENTS).expect("few");
-        let mut world = World::new(seed, agents, 4);
+        // Purges and sweeps take several turns, between which anything happens.
+        let settings = Settings {
+            max_touched_objects: 2,
+            ..Settings::default()
+        };
+        let mut world = World::with_settings(settings, seed, agents, 4);
         world.settle();
         TENANTS
             .iter()
@@ -347,7 +352,7 @@ impl Clients {
                     .world
                     .state
                     .object(&put.tenant, &put.key)
-                    .is_some_and(|object| object.version == *version);
+                    .is_some_and(|object| object.version() == *version);
                 if matches!(answer, Ok(Reply::Done | Reply::AlreadyComplete))
                     && is_there
                     && !put.hit
@@ -369,21 +374,18 @@ impl Clients {
         for ((tenant, key), (version, _)) in &self.acknowledged {
             let object = self.world.state.object(tenant, key);
             assert_eq!(
-                object.map(|object| object.version),
+                object.map(|object| object.version()),
                 Some(*version),
                 "{key} of {tenant}"
             );
-            for extent in object
-                .into_iter()
-                .flat_map(|object| object.replicas.iter().flatten())
-            {
+            for extent in object.into_iter().flat_map(|object| object.extents()) {
                 let agent = self
                     .world
                     .agents
                     .iter()
                     .find(|a| a.id == Some(extent.slab.agent));
                 assert!(
-                    agent.is_some_and(|agent| agent.reads(extent, *version)),
+                    agent.is_some_and(|agent| agent.reads(&extent, *version)),
                     "{extent:?}"
                 );
             }
@@ -425,6 +427,16 @@ impl Clients {
             world.pass(15_000);
             world.settle();
         }
+        // Two things a turn: each slab, extent and segment is one.
+        for _ in 0..500 {
+            let purging = world
+                .state
+                .tenants()
+                .any(|(_, tenant)| tenant.is_deleting());
+            if purging || world.state.lost_segments().count() > 0 {
+                world.turns(1);
+            }
+        }
         assert_eq!(world.leader.pending_puts(), 0);
         assert_eq!(world.leader.discarded_puts(), 0);
         assert_eq!(world.leader.reserved_bytes(), 0);
@@ -433,6 +445,7 @@ impl Clients {
         assert_eq!(world.state.used_bytes(), 0);
         assert_eq!(world.state.objects(), 0);
         assert_eq!(world.state.releasing_bytes(), 0);
+        assert_eq!(world.state.lost_segments().count(), 0);
         for segment in world.state.segments() {
             assert_eq!(segment.slabs().len(), 0, "idle slabs go back");
         }

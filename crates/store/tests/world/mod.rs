@@ -444,13 +444,11 @@ fn knows(state: &State, extent: &Extent, version: Version) -> bool {
             .get(&extent.offset_bytes)
             .is_some_and(|r| r.version == version)
     });
-    let lies_there = |e: &Extent| e.slab == extent.slab && e.offset_bytes == extent.offset_bytes;
+    let lies_there = |e: Extent| e.slab == extent.slab && e.offset_bytes == extent.offset_bytes;
     let held = state
         .tenants()
         .flat_map(|(_, tenant)| tenant.objects().iter())
-        .any(|(_, object)| {
-            object.version == version && object.replicas.iter().flatten().any(lies_there)
-        });
+        .any(|(_, object)| object.version() == version && object.extents().any(lies_there));
     releasing || held
 }
 
