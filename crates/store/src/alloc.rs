@@ -223,7 +223,7 @@ impl Allocator {
 
     /// Start and end, in units, of a range that lies within the slab.
     fn range_of(&self, offset_bytes: u64, length_bytes: u64) -> Result<(u64, u64), AllocError> {
-        let whole = offset_bytes % UNIT == 0 && length_bytes % UNIT == 0;
+        let whole = offset_bytes.is_multiple_of(UNIT) && length_bytes.is_multiple_of(UNIT);
         let end_bytes = offset_bytes.checked_add(length_bytes);
         match end_bytes.filter(|end| whole && length_bytes > 0 && *end <= self.size_bytes) {
             Some(end_bytes) => Ok((offset_bytes / UNIT, end_bytes / UNIT)),

@@ -141,7 +141,7 @@ impl Radix {
 
     /// The leaves that may be those of these keys; what is skipped on the way is not compared.
     /// All keys go down together, so that the memory of one level is fetched side by side.
-    pub(super) fn find_all<'k>(&self, keys: &[&'k [u8]], found: &mut Vec<Option<u32>>) {
+    pub(super) fn find_all(&self, keys: &[&[u8]], found: &mut Vec<Option<u32>>) {
         let mut links = vec![self.root; keys.len()];
         let mut moves = true;
         while moves {
