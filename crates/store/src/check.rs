@@ -110,7 +110,10 @@ impl Check<'_> {
             counted += 1;
             let key = object.key();
             used_bytes = used_bytes.saturating_add(object.charge_bytes().unwrap_or(u64::MAX));
-            let found = tenant.objects.held_at(key).map(|object| object.id());
+            let found = tenant
+                .objects
+                .held_at(&key.to_key())
+                .map(|object| object.id());
             self.expect(found == Some(object.id()), "keys and places", || {
                 format!("{key} of {id} is found at {found:?}")
             });

@@ -1,24 +1,27 @@
 //! The objects of one tenant, by key and by place.
 //!
-//! One radix tree finds a key and keeps the order; each object is a record of 64 bytes in an
-//! arena, beside its key. Nothing is rebuilt or copied as a whole when it grows. What few objects
-//! have, more extents or attributes, lies in a box; what many share, slabs and epochs, is kept
-//! once.
+//! Each object is a record of 88 bytes in an arena, with its key if that is short. A radix tree
+//! keeps the order; a hash index beside it makes look-ups fast. Nothing is rebuilt or copied as a
+//! whole when it grows. What few objects have, more extents or attributes, lies in a box; what
+//! many share, slabs and epochs, is kept once. With 15 bytes each for the tree and the hash index,
+//! and 8 in the list of its slab, an object costs about 130.
 
 mod arena;
 mod radix;
 mod record;
+mod shards;
 #[cfg(test)]
 mod tests;
 mod view;
 
 use std::collections::BTreeSet;
 
-use larder_types::{Attributes, Digest, Extent, Key, SegmentId, Version};
+use larder_types::{Attributes, Digest, Extent, Key, KeyRef, SegmentId, Version};
 
 use arena::Arena;
 use radix::{Keys, Radix};
 use record::{Record, Shared};
+use shards::{Found, Shards, hash_of};
 pub use view::ObjectRef;
 
 /// A complete object.
@@ -38,6 +41,17 @@ pub struct Object {
     pub attributes: Attributes,
 }
 
+/// An object as it comes, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewObject<'a> {
+    pub(crate) version: Version,
+    pub(crate) size_bytes: u64,
+    pub(crate) digest: Digest,
+    pub(crate) replicas: &'a [Vec<Extent>],
+    pub(crate) wanted: u8,
+    pub(crate) attributes: &'a Attributes,
+}
+
 /// The place of an object in the table of its tenant; used again after it has left. Two replicas
 /// of one state may give different places to one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +65,7 @@ pub struct ObjectId(pub u32);
 #[derive(Clone, Debug, Default)]
 pub struct ObjectTable {
     index: Radix,
+    hashes: Shards,
     records: Records,
     shared: Shared,
     len: usize,
@@ -70,7 +85,8 @@ impl Records {
 impl Keys for Records {
     fn key(&self, leaf: u32) -> &[u8] {
         // The tree holds only leaves whose record is there; no key is empty.
-        self.get(leaf).map_or(&[], |record| record.key.as_bytes())
+        self.get(leaf)
+            .map_or(&[], |record| record.key.get().as_bytes())
     }
 }
 
@@ -102,17 +118,21 @@ impl ObjectTable {
         self.held_at(key).filter(ObjectRef::is_readable)
     }
 
-    /// Calls `found` with the object of each key, in order: much faster than one by one, as the
-    /// memory of all is fetched side by side.
+    /// Calls `found` with the object of each key, in order: faster than one by one, as the memory
+    /// of all is fetched side by side.
     pub fn get_all<'a>(&'a self, keys: &[&Key], mut found: impl FnMut(Option<ObjectRef<'a>>)) {
-        let bytes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
-        let mut leaves = Vec::with_capacity(keys.len());
-        self.index.find_all(&bytes, &mut leaves);
-        for (leaf, key) in leaves.into_iter().zip(bytes) {
-            let object = leaf
-                .and_then(|leaf| self.view(leaf))
-                .filter(|object| object.key().as_bytes() == key && object.is_readable());
-            found(object);
+        let hashes: Vec<u32> = keys.iter().map(|key| hash_of(key.as_bytes())).collect();
+        let first = |hash: &u32| self.hashes.find(*hash, |_| true);
+        let near: Vec<Found> = hashes.iter().map(first).collect();
+        for (near, key) in near.into_iter().zip(keys) {
+            let object = match near {
+                Found::Nothing => None,
+                Found::Is(leaf) => self.view(leaf).filter(|object| object.key() == **key),
+                Found::Unknown => None,
+            };
+            let settled = object.is_some() || near == Found::Nothing;
+            let object = if settled { object } else { self.held_at(key) };
+            found(object.filter(ObjectRef::is_readable));
         }
     }
 
@@ -124,13 +144,13 @@ impl ObjectTable {
 
     /// The object at this place.
     #[must_use]
-    pub fn by_id(&self, id: ObjectId) -> Option<(&Key, ObjectRef<'_>)> {
+    pub fn by_id(&self, id: ObjectId) -> Option<(KeyRef<'_>, ObjectRef<'_>)> {
         let object = self.view(id.0).filter(ObjectRef::is_readable)?;
         Some((object.key(), object))
     }
 
     /// Each object, in the order of keys.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, ObjectRef<'_>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (KeyRef<'_>, ObjectRef<'_>)> {
         self.held()
             .filter(ObjectRef::is_readable)
             .map(|object| (object.key(), object))
@@ -141,7 +161,7 @@ impl ObjectTable {
         &'a self,
         prefix: &'a [u8],
         after: Option<&'a Key>,
-    ) -> impl Iterator<Item = (&'a Key, ObjectRef<'a>)> {
+    ) -> impl Iterator<Item = (KeyRef<'a>, ObjectRef<'a>)> {
         let leaves = match after {
             Some(after) if after.as_bytes() >= prefix => {
                 self.index.from(after.as_bytes(), false, &self.records)
@@ -162,8 +182,13 @@ impl ObjectTable {
 
     /// The object of this key, even if it cannot be read.
     pub(crate) fn held_at(&self, key: &Key) -> Option<ObjectRef<'_>> {
-        let leaf = self.index.get(key.as_bytes(), &self.records)?;
-        self.view(leaf)
+        let bytes = key.as_bytes();
+        let is = |leaf| self.records.key(leaf) == bytes;
+        match self.hashes.find(hash_of(bytes), is) {
+            Found::Is(leaf) => self.view(leaf),
+            Found::Nothing => None,
+            Found::Unknown => self.view(self.index.get(bytes, &self.records)?),
+        }
     }
 
     /// The object at this place, even if it cannot be read.
@@ -172,12 +197,11 @@ impl ObjectTable {
     }
 
     /// Adds an object under a key that holds none; its place.
-    pub(crate) fn insert(&mut self, key: Key, object: &Object) -> ObjectId {
+    pub(crate) fn insert(&mut self, key: &Key, object: &NewObject<'_>) -> ObjectId {
         let record = Record::new(key, object, &mut self.shared);
         let leaf = self.records.0.add(Some(record));
-        let key = self.records.get(leaf).map(|record| record.key.as_bytes());
-        self.index
-            .insert(key.unwrap_or_default(), leaf, &self.records);
+        self.index.insert(key.as_bytes(), leaf, &self.records);
+        self.hashes.insert(hash_of(key.as_bytes()), leaf);
         self.len += 1;
         ObjectId(leaf)
     }
@@ -192,7 +216,9 @@ impl ObjectTable {
         let Some(record) = self.records.get(id.0) else {
             return;
         };
-        self.index.remove(record.key.as_bytes(), &self.records);
+        let key = record.key.get().as_bytes();
+        self.index.remove(key, &self.records);
+        self.hashes.remove(hash_of(key), id.0);
         if let Some(mut record) = self.records.0.get_mut(id.0).and_then(Option::take) {
             record.displace(&mut self.shared);
             self.shared.epochs.give_back(record.epoch);
@@ -226,13 +252,14 @@ impl ObjectTable {
             return false;
         }
         let mut freed = self.index.trim(chunks_max);
+        freed += self.hashes.trim(chunks_max - freed);
         freed += self.records.0.trim(chunks_max - freed);
         freed < chunks_max
     }
 
     /// Whether no memory of a chunk is held.
     pub(crate) fn is_trimmed(&self) -> bool {
-        self.records.0.is_unused() && self.index.is_unused()
+        self.records.0.is_unused() && self.index.is_unused() && self.hashes.is_unused()
     }
 
     fn view(&self, leaf: u32) -> Option<ObjectRef<'_>> {

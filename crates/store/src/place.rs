@@ -54,6 +54,8 @@ pub(crate) struct Candidate {
     pub(crate) hole_bytes: u64,
     /// Slabs that belong to nobody, in bytes.
     pub(crate) unused_bytes: u64,
+    /// What decides between equals, once it is drawn.
+    pub(crate) lot: u64,
 }
 
 impl Candidate {
@@ -74,7 +76,10 @@ pub(crate) struct Wish {
 /// Best first: those with room; of them the preferred, then (for a small tenant) those where it
 /// has a slab already, then the one with the most free bytes; equals by lot.
 pub(crate) fn rank(candidates: &mut [Candidate], wish: Wish, random: &mut dyn FnMut() -> u64) {
-    candidates.sort_by_cached_key(|candidate| {
+    for candidate in candidates.iter_mut() {
+        candidate.lot = random();
+    }
+    candidates.sort_unstable_by_key(|candidate| {
         let class = candidate
             .room
             .filter(|_| wish.compact)
@@ -88,22 +93,12 @@ pub(crate) fn rank(candidates: &mut [Candidate], wish: Wish, random: &mut dyn Fn
             Some(candidate.agent) != wish.preferred,
             class,
             Reverse(candidate.free_bytes()),
-            random(),
+            candidate.lot,
         )
     });
 }
 
 impl Leader {
-    /// The agents with segments that are not being lost.
-    pub(crate) fn mounted<'a>(
-        &'a self,
-        state: &'a State,
-    ) -> impl Iterator<Item = (AgentId, &'a Agent)> {
-        state
-            .agents()
-            .filter(|(_, agent)| self.segments_of(state, agent).next().is_some())
-    }
-
     /// An agent's segments that are not being lost.
     pub(crate) fn segments_of<'a>(
         &'a self,
@@ -159,6 +154,7 @@ impl Leader {
             own_bytes,
             hole_bytes,
             unused_bytes,
+            lot: 0,
         }
     }
 
@@ -203,6 +199,7 @@ mod tests {
             own_bytes: free,
             hole_bytes: free,
             unused_bytes: 0,
+            lot: 0,
         }
     }
 

@@ -40,8 +40,9 @@ impl Default for Settings {
             // About 500 bytes each: 64 MiB at most.
             max_pending_puts: 131_072,
             max_in_flight_ops: 65_536,
-            // A turn is to take less than 5 ms, and an object up to 1 us.
-            max_touched_objects: 4_096,
+            // A turn is to take less than 5 ms, and an object that lies in no cache of the
+            // processor takes up to 3 us.
+            max_touched_objects: 1_024,
             max_agents: 4_096,
             max_tenants: 16_384,
         }

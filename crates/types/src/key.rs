@@ -47,6 +47,93 @@ impl Key {
     }
 }
 
+/// A key that lies elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyRef<'a>(&'a [u8]);
+
+impl<'a> KeyRef<'a> {
+    /// The bytes of the key.
+    #[must_use]
+    pub const fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The key itself.
+    #[must_use]
+    pub fn to_key(self) -> Key {
+        Key(self.0.into())
+    }
+}
+
+impl<'a> From<&'a Key> for KeyRef<'a> {
+    fn from(key: &'a Key) -> Self {
+        Self(&key.0)
+    }
+}
+
+impl PartialEq<Key> for KeyRef<'_> {
+    fn eq(&self, other: &Key) -> bool {
+        *self.0 == *other.0
+    }
+}
+
+impl fmt::Display for KeyRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Debug for KeyRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+/// Bytes of a key that a [`CompactKey`] holds without a further allocation.
+const INLINE_BYTES: usize = 38;
+
+/// A key for tables of very many: 40 bytes, and more only if the key is longer than 38.
+#[derive(Clone)]
+pub struct CompactKey(Stored);
+
+#[derive(Clone)]
+enum Stored {
+    Short { len: u8, bytes: [u8; INLINE_BYTES] },
+    Long(Box<[u8]>),
+}
+
+const _: () = assert!(size_of::<Option<CompactKey>>() == 40);
+
+impl CompactKey {
+    /// The key.
+    #[must_use]
+    pub fn get(&self) -> KeyRef<'_> {
+        KeyRef(match &self.0 {
+            Stored::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Stored::Long(bytes) => bytes,
+        })
+    }
+}
+
+impl From<&Key> for CompactKey {
+    fn from(key: &Key) -> Self {
+        let mut bytes = [0; INLINE_BYTES];
+        match (bytes.get_mut(..key.0.len()), u8::try_from(key.0.len())) {
+            (Some(room), Ok(len)) => {
+                room.copy_from_slice(&key.0);
+                Self(Stored::Short { len, bytes })
+            }
+            _ => Self(Stored::Long(key.0.clone())),
+        }
+    }
+}
+
+impl fmt::Debug for CompactKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.get(), f)
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.escape_ascii())
@@ -132,6 +219,18 @@ mod tests {
         assert_eq!(Key::new(Vec::new()), Err(KeyError(0)));
         assert_eq!(Key::new(vec![0; 4097]), Err(KeyError(4097)));
         assert!(Key::new(vec![0; 4096]).is_ok());
+    }
+
+    #[test]
+    fn a_compact_key_is_the_same_key() {
+        for length in [1, 37, 38, 39, 40, 255, 256, MAX_KEY_BYTES] {
+            let key = Key::new(vec![7; length]).expect("in range");
+            let compact = CompactKey::from(&key);
+            assert_eq!(compact.get(), key);
+            assert_eq!(compact.get().to_key(), key);
+            assert_eq!(KeyRef::from(&key), compact.get());
+            assert_eq!(format!("{compact:?}"), format!("{key:?}"));
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use id::{
     AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, Registration, SegmentGeneration,
     SegmentId, SessionId, TenantId,
 };
-pub use key::{Key, KeyError};
+pub use key::{CompactKey, Key, KeyError, KeyRef};
 pub use principal::{Access, Principal, Role};
 pub use time::PoolTime;
 

@@ -9,3 +9,5 @@ pub mod pair;
 mod peer;
 pub mod report;
 pub mod spin;
+pub mod store;
+mod store_rig;

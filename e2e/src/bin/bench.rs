@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use larder_e2e::bench::{ceiling, kv, report::Report, spin};
+use larder_e2e::bench::report::{Line, Report};
+use larder_e2e::bench::{ceiling, kv, spin, store};
 
 /// Measures Larder against raw sockets and memcpy.
 #[derive(Debug, Parser)]
@@ -31,6 +32,20 @@ enum Part {
     /// The peer of the raw socket loop.
     #[command(hide = true)]
     RawServer,
+    /// A store of many objects.
+    #[command(hide = true)]
+    StoreSizes {
+        /// How many.
+        #[arg(long, default_value_t = store::OBJECTS)]
+        objects: u64,
+    },
+    /// A store that loses many objects.
+    #[command(hide = true)]
+    StorePauses {
+        /// How many, in each of three ways.
+        #[arg(long, default_value_t = store::REMOVED)]
+        objects: u64,
+    },
 }
 
 fn main() -> Result<()> {
@@ -41,9 +56,11 @@ fn main() -> Result<()> {
             return Ok(());
         }
         Some(Part::RawServer) => return ceiling::raw_server(),
+        Some(Part::StoreSizes { objects }) => return print_lines(&store::sizes(objects)?),
+        Some(Part::StorePauses { objects }) => return print_lines(&store::pauses(objects)?),
         None => {}
     }
-    let names = kv::names();
+    let names = [store::names(), kv::names()].concat();
     anyhow::ensure!(
         names.iter().any(|name| name.starts_with(&args.only)),
         "no name starts with '{}'; there are: {}",
@@ -51,9 +68,18 @@ fn main() -> Result<()> {
         names.join(" ")
     );
     let mut report = Report::create(&args.results)?;
+    store::measure(&args.only, &mut report)?;
     let spinners = spin::Spinners::start()?;
     kv::measure(&args.only, args.peer_python.as_deref(), &mut report)?;
     drop(spinners);
     print!("{}", report.table());
+    Ok(())
+}
+
+/// The results of a part, for the process that started it.
+fn print_lines(lines: &[Line]) -> Result<()> {
+    for line in lines {
+        println!("{}", serde_json::to_string(line)?);
+    }
     Ok(())
 }

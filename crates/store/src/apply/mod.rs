@@ -69,13 +69,13 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             attributes,
             replaces: _,
         } => {
-            let object = crate::objects::Object {
+            let object = crate::objects::NewObject {
                 version: *version,
                 size_bytes: *size_bytes,
                 digest: *digest,
-                replicas: replicas.clone(),
+                replicas,
                 wanted: *wanted,
-                attributes: attributes.clone(),
+                attributes,
             };
             object::put_end(state, tenant, key, &object, effects)
         }

@@ -5,7 +5,7 @@ use larder_types::{Extent, Key, TenantId, Version, layout};
 use super::Fault;
 use crate::digest;
 use crate::effects::Effects;
-use crate::objects::{Object, ObjectId};
+use crate::objects::{NewObject, ObjectId};
 use crate::quota;
 use crate::reply::WaitOn;
 use crate::segment::{Releasing, reserve_extent};
@@ -15,11 +15,11 @@ pub(super) fn put_end(
     state: &mut State,
     tenant_id: &TenantId,
     key: &Key,
-    object: &Object,
+    object: &NewObject<'_>,
     effects: &mut Effects,
 ) -> Result<(), Fault> {
     drop_unreadable(state, tenant_id, key, effects)?;
-    let charge = quota::charge_of(&object.replicas)
+    let charge = quota::charge_of(object.replicas)
         .filter(|charge| *charge > 0)
         .ok_or_else(|| format!("the replicas of {key} have no size"))?;
     for extent in object.replicas.iter().flatten() {
@@ -40,7 +40,7 @@ pub(super) fn put_end(
         .used_bytes
         .checked_add(charge)
         .ok_or_else(|| format!("the charge of {tenant_id} overflows"))?;
-    let id = tenant.objects.insert(key.clone(), object);
+    let id = tenant.objects.insert(key, object);
     if let Some(held) = tenant.objects.held_by(id) {
         state.sum.add(digest::of_object(tenant_id, held));
     }

@@ -194,7 +194,10 @@ impl Leader {
             return Err(Stop::Wait(WaitOn::Key(tenant.clone(), key.clone())));
         }
         let lost = &self.overlay.segments_lost;
-        let Some(object) = state.object(tenant, key).filter(|_| !lost.is_empty()) else {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let Some(object) = state.object(tenant, key) else {
             return Ok(());
         };
         let replicas = object.replicas();

@@ -93,13 +93,12 @@ impl Leader {
             need,
             attributes,
         };
-        let mut candidates = self.candidates(state, &ask)?;
+        let (mut candidates, slab_bytes) = self.candidates(state, &ask)?;
         // Less than a slab per agent makes a small tenant.
         let held_bytes = used
             .bytes
             .saturating_add(reserved.bytes)
             .saturating_add(asked);
-        let slab_bytes = state.segments().map(|s| s.slab_bytes).max().unwrap_or(0);
         let compact = held_bytes < slab_bytes.saturating_mul(candidates.len() as u64);
         let preferred = preferred.first().copied();
         rank(&mut candidates, Wish { preferred, compact }, random);
@@ -132,14 +131,25 @@ impl Leader {
         Ok(())
     }
 
-    /// What every agent that answers and has slabs of that size could offer.
-    fn candidates(&self, state: &State, ask: &Ask<'_>) -> Result<Vec<Candidate>, Stop> {
-        let mounted: Vec<_> = self.mounted(state).collect();
-        let alive: Vec<_> = mounted
-            .iter()
-            .filter(|(id, _)| self.soft.contacts.get(id).is_some_and(|c| c.is_alive()))
-            .collect();
-        let (asked, known, answer) = (ask.replicas(), mounted.len(), alive.len());
+    /// What every agent that answers and has slabs of that size could offer, and the largest slab
+    /// of them all, in bytes.
+    fn candidates(&self, state: &State, ask: &Ask<'_>) -> Result<(Vec<Candidate>, u64), Stop> {
+        let (asked, mut known, mut answer, mut slab_bytes) = (ask.replicas(), 0, 0, 0);
+        let mut candidates = Vec::with_capacity(state.agents.len());
+        for (id, agent) in state.agents() {
+            let segments = self.segments_of(state, agent);
+            let Some(largest) = segments.map(|segment| segment.slab_bytes).max() else {
+                continue;
+            };
+            known += 1;
+            if self.soft.contacts.get(&id).is_some_and(|c| c.is_alive()) {
+                answer += 1;
+                slab_bytes = largest.max(slab_bytes);
+                if largest >= ask.need.bytes {
+                    candidates.push(self.survey(state, ask.tenant, (id, agent), ask.need));
+                }
+            }
+        }
         if answer < asked {
             let detail = format!("asked {asked}, mounted {known}, of them answer {answer}");
             let few = known > 0 && known < asked;
@@ -152,26 +162,14 @@ impl Leader {
                 detail,
             );
         }
-        let largest = |(_, agent): &(_, &_)| {
-            self.segments_of(state, agent)
-                .map(|segment| segment.slab_bytes)
-                .max()
-                .unwrap_or(0)
-        };
-        let candidates: Vec<Candidate> = alive
-            .iter()
-            .filter(|agent| largest(agent) >= ask.need.bytes)
-            .map(|agent| self.survey(state, ask.tenant, **agent, ask.need))
-            .collect();
         if candidates.len() < asked {
-            let slab_bytes = alive.iter().map(|agent| largest(agent)).max().unwrap_or(0);
             let Need { size_bytes, bytes } = ask.need;
             return refuse(
                 Reason::TooLarge,
                 format!("asked {size_bytes}, aligned {bytes}, a slab has {slab_bytes}"),
             );
         }
-        Ok(candidates)
+        Ok((candidates, slab_bytes))
     }
 
     /// Reserves the extents, or has slabs given and waits for them, or for other relief.

@@ -1,4 +1,4 @@
-//! An adaptive radix tree over the keys of one table: look-up, order and prefixes in one index.
+//! An adaptive radix tree over the keys of one table: order, prefixes and look-up.
 //!
 //! After Leis, Kemper and Neumann, "The Adaptive Radix Tree" (ICDE 2013): nodes of 4, 16, 48 or
 //! 256 children, one byte of the key each. A path without branches is not stored: a node says at
@@ -137,24 +137,6 @@ impl Radix {
             link = self.below(link, key);
         }
         (keys.key(link.0) == key).then_some(link.0)
-    }
-
-    /// The leaves that may be those of these keys; what is skipped on the way is not compared.
-    /// All keys go down together, so that the memory of one level is fetched side by side.
-    pub(super) fn find_all(&self, keys: &[&[u8]], found: &mut Vec<Option<u32>>) {
-        let mut links = vec![self.root; keys.len()];
-        let mut moves = true;
-        while moves {
-            moves = false;
-            for (link, key) in links.iter_mut().zip(keys) {
-                if !link.is_leaf() && *link != Link::NONE {
-                    *link = self.below(*link, key);
-                    moves = true;
-                }
-            }
-        }
-        found.clear();
-        found.extend(links.iter().map(|link| link.is_leaf().then_some(link.0)));
     }
 
     /// Adds a leaf under a key that is not there; the leaf that is there instead, if one is.

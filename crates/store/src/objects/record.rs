@@ -1,8 +1,8 @@
-//! Objects as the table keeps them: 64 bytes each in the usual case.
+//! Objects as the table keeps them: 88 bytes each in the usual case, with the key.
 
 use std::collections::BTreeMap;
 
-use larder_types::{Attributes, Epoch, Extent, Key, SlabRef, layout};
+use larder_types::{Attributes, CompactKey, Epoch, Extent, Key, SlabRef, layout};
 
 /// Offsets are kept in units of the smallest alignment.
 const UNIT: u64 = layout::SMALL_ALIGN_BYTES;
@@ -128,7 +128,7 @@ pub(super) struct More {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    pub(super) key: Key,
+    pub(super) key: CompactKey,
     pub(super) counter: u64,
     pub(super) size_bytes: u64,
     pub(super) digest: u64,
@@ -140,13 +140,16 @@ pub(super) struct Record {
     pub(super) wanted: u8,
 }
 
-const _: () = assert!(size_of::<Option<Record>>() == 64, "one cache line");
+const _: () = assert!(
+    size_of::<Option<Record>>() == 88,
+    "as the memory figures say"
+);
 
 impl Record {
     /// A record without extents.
-    pub(super) fn new(key: Key, object: &super::Object, shared: &mut Shared) -> Self {
+    pub(super) fn new(key: &Key, object: &super::NewObject<'_>, shared: &mut Shared) -> Self {
         let mut new = Self {
-            key,
+            key: key.into(),
             counter: object.version.counter,
             size_bytes: object.size_bytes,
             digest: object.digest.0,
@@ -156,13 +159,13 @@ impl Record {
             offset_units: 0,
             wanted: object.wanted,
         };
-        if object.attributes != Attributes::default() {
+        if *object.attributes != Attributes::default() {
             new.more = Some(Box::new(More {
                 attributes: object.attributes.clone(),
                 places: Vec::new(),
             }));
         }
-        new.place(&object.replicas, shared);
+        new.place(object.replicas, shared);
         new
     }
 

@@ -1,6 +1,6 @@
 //! An object of a table, to be read.
 
-use larder_types::{Attributes, Digest, Extent, Key, SegmentId, Version};
+use larder_types::{Attributes, Digest, Extent, KeyRef, SegmentId, Version};
 
 use super::record::Record;
 use super::{Object, ObjectId, ObjectTable};
@@ -30,8 +30,8 @@ impl<'a> ObjectRef<'a> {
 
     /// Its key.
     #[must_use]
-    pub const fn key(&self) -> &'a Key {
-        &self.record.key
+    pub fn key(&self) -> KeyRef<'a> {
+        self.record.key.get()
     }
 
     /// The put that made it.
@@ -166,7 +166,7 @@ impl std::fmt::Debug for ObjectRef<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("ObjectRef")
             .field(&self.id)
-            .field(self.key())
+            .field(&self.key())
             .field(&self.version())
             .field(&self.held_replicas().collect::<Vec<_>>())
             .finish()

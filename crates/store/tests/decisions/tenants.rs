@@ -145,8 +145,8 @@ fn a_deleted_tenant_is_gone_at_once_and_purged_in_steps() {
             world.state.objects()
         })
         .collect();
-    assert_eq!(left, [904, 0], "4,096 a turn");
-    world.turns(4);
+    assert_eq!(left, [3_976, 2_952], "1,024 a turn");
+    world.turns(10);
     assert!(world.state.tenant(&tenant("red")).is_none());
     assert_eq!(
         (world.state.used_bytes(), world.state.releasing_bytes()),

@@ -412,7 +412,7 @@ impl Clients {
                 tenant
                     .objects()
                     .iter()
-                    .map(|(k, _)| (id.clone(), k.clone()))
+                    .map(|(k, _)| (id.clone(), k.to_key()))
             })
             .collect();
         for (tenant, key) in names {

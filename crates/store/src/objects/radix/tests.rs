@@ -39,11 +39,6 @@ impl Both {
     fn probe(&self, key: &[u8]) {
         let held = self.map.get(key).copied();
         assert_eq!(self.tree.get(key, &self.store), held);
-        let mut found = Vec::new();
-        self.tree.find_all(&[key, b"", key], &mut found);
-        for leaf in [found[0], found[2]] {
-            assert_eq!(leaf.filter(|leaf| self.store.key(*leaf) == key), held);
-        }
         let from: Vec<u32> = self
             .map
             .range(key.to_vec()..)
