@@ -1,5 +1,7 @@
 //! What a master counts: handles found once, series of tenants that go with them.
 
+mod signals;
+
 use std::collections::{BTreeSet, HashMap};
 
 use larder_store::{Health, Leader, SlabPhase, State};
@@ -25,6 +27,7 @@ pub(crate) struct MasterMetrics {
     seconds: HashMap<Kind, HistogramHandle>,
     /// Tenants with series on the page.
     shown: BTreeSet<TenantId>,
+    signals: signals::Shown,
 }
 
 impl MasterMetrics {
@@ -34,6 +37,7 @@ impl MasterMetrics {
             answered: HashMap::new(),
             seconds: HashMap::new(),
             shown: BTreeSet::new(),
+            signals: signals::Shown::default(),
         }
     }
 
@@ -103,8 +107,10 @@ impl MasterMetrics {
             }
         }
         let present: BTreeSet<TenantId> = state.tenants().map(|(id, _)| id.clone()).collect();
+        self.signals.refresh(&self.registry, &leader.signals(state));
         for gone in self.shown.difference(&present) {
             self.registry.forget("tenant", gone.as_str());
+            self.signals.forget(gone);
         }
         self.shown = present;
         let set = |metric, labels: &[&str], value| self.registry.set(metric, labels, value);
@@ -132,6 +138,7 @@ impl MasterMetrics {
     /// A tenant is gone, and its series with it.
     pub(crate) fn forget_tenant(&mut self, tenant: &TenantId) {
         self.registry.forget("tenant", tenant.as_str());
+        self.signals.forget(tenant);
         self.shown.remove(tenant);
     }
 
@@ -140,6 +147,7 @@ impl MasterMetrics {
         for tenant in std::mem::take(&mut self.shown) {
             self.registry.forget("tenant", tenant.as_str());
         }
+        self.signals = signals::Shown::default();
     }
 }
 

@@ -302,6 +302,12 @@ fn slab_hashes(segment: &Segment) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
+/// A hash of a key alone, for soft state. The last word spreads the bits that count up in keys of
+/// one prefix over all of the result: it is cut into parts.
+pub(crate) fn of_key(key: &[u8]) -> u64 {
+    Hash::new(Kind::Object).bytes(key).word(STEP).0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use larder_types::{AgentId, Epoch, Extent, PoolTime, TenantId, Version};
 
 use crate::effects::{Command, Corruption, Effects};
+use crate::evict::Evictor;
 use crate::op::Op;
 use crate::overlay::Overlay;
 use crate::reply::{Decision, Reply, WaitOn};
@@ -26,6 +27,8 @@ pub struct Leader {
     pub(crate) settings: Settings,
     pub(crate) overlay: Overlay,
     pub(crate) soft: Soft,
+    /// Which objects go when space runs out.
+    pub(crate) evict: Evictor,
     /// An index over state and overlay.
     pub(crate) space: Space,
     /// Commands and wakes that came without an op.
@@ -46,6 +49,7 @@ impl Leader {
             settings,
             overlay: Overlay::new(state),
             soft: Soft::new(state, now),
+            evict: Evictor::new(state),
             space: Space::new(state),
             effects: Effects::default(),
             committed_index: 0,
@@ -71,8 +75,10 @@ impl Leader {
             Op::SegmentLost { segment, .. } => state.segment(*segment).map(|lost| lost.agent),
             _ => None,
         };
+        let before = self.evict.before(state, op);
         let mut effects = crate::apply(state, op);
         self.overlay.settle(op, lost_agent);
+        self.evict.after(state, op, &before, now);
         let settled = self.settle_soft(state, op, lost_agent, now);
         let fault = match (in_order, settled) {
             (false, _) => Some(format!("committed at {index}, where it was not proposed")),
@@ -124,6 +130,7 @@ impl Leader {
                 let stays = |slab: &SlabKey| slab.0 != *segment;
                 self.soft.empty.retain(|slab, _| stays(slab));
                 self.soft.taking.retain(stays);
+                self.soft.closed.retain(|slab, _| stays(slab));
                 self.soft.failed.remove(segment);
                 if let Some(agent) = lost_agent
                     && state
@@ -180,7 +187,8 @@ impl Leader {
     /// The holes of a ready slab are others than before: puts find it by them.
     pub(crate) fn holes_changed(&mut self, state: &State, slab: SlabKey) {
         let lost = self.overlay.segments_lost.contains(&slab.0);
-        if lost || self.overlay.slabs.contains_key(&slab) {
+        let closed = self.soft.closed.contains_key(&slab);
+        if lost || closed || self.overlay.slabs.contains_key(&slab) {
             return;
         }
         let found = state.slab_at(slab.0, slab.1);

@@ -15,6 +15,7 @@ mod check;
 mod decide;
 mod digest;
 mod effects;
+pub mod evict;
 mod leader;
 mod objects;
 mod op;

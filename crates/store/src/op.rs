@@ -154,6 +154,17 @@ pub enum Op {
         /// How many things at most.
         objects_max: u32,
     },
+    /// A replica that is one too many goes; its agent is told to erase it.
+    ReplicaDropped {
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// The version that the key holds.
+        version: Version,
+        /// Whose replica.
+        agent: AgentId,
+    },
 }
 
 impl Op {
@@ -176,6 +187,7 @@ impl Op {
             Self::Remove { .. } => "Remove",
             Self::Released { .. } => "Released",
             Self::SegmentSwept { .. } => "SegmentSwept",
+            Self::ReplicaDropped { .. } => "ReplicaDropped",
         }
     }
 }

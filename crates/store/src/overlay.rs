@@ -72,6 +72,11 @@ pub(crate) struct TenantOverlay {
 }
 
 impl TenantOverlay {
+    /// It is about to be deleted.
+    pub(crate) fn is_going(&self) -> bool {
+        self.op == Some(TenantOp::Delete)
+    }
+
     fn is_unused(&self) -> bool {
         self.puts.is_empty() && self.touched.is_empty() && self.op.is_none()
     }
@@ -85,6 +90,8 @@ pub(crate) struct Overlay {
     pub(crate) tenants: BTreeMap<TenantId, TenantOverlay>,
     /// Pending puts from the oldest on: versions count up with time.
     pub(crate) by_version: BTreeMap<Version, (TenantId, Key)>,
+    /// What pending puts have on each segment, in aligned bytes.
+    pub(crate) reserved_on: BTreeMap<SegmentId, u64>,
     pub(crate) by_session: BTreeMap<SessionId, BTreeSet<Version>>,
     pub(crate) discarded: BTreeMap<Version, Discarded>,
     /// Allocators with reservations on top of the committed ones; copied at the first touch and
@@ -110,6 +117,7 @@ impl Overlay {
             next: state.next,
             tenants: BTreeMap::new(),
             by_version: BTreeMap::new(),
+            reserved_on: BTreeMap::new(),
             by_session: BTreeMap::new(),
             discarded: BTreeMap::new(),
             allocs: BTreeMap::new(),
@@ -168,6 +176,10 @@ impl Overlay {
             }
             done.push(extent);
         }
+        for extent in put.replicas.iter().flatten() {
+            let bytes = larder_types::layout::reserved_bytes(extent.length_bytes).unwrap_or(0);
+            *self.reserved_on.entry(extent.slab.segment).or_insert(0) += bytes;
+        }
         self.by_version
             .insert(put.version, (tenant.clone(), key.clone()));
         self.by_session
@@ -210,6 +222,15 @@ impl Overlay {
         let (tenant, key) = self.by_version.remove(&version)?;
         let entry = self.tenants.get_mut(&tenant)?;
         let put = entry.puts.remove(&key)?;
+        for extent in put.replicas.iter().flatten() {
+            let bytes = larder_types::layout::reserved_bytes(extent.length_bytes).unwrap_or(0);
+            if let Some(sum) = self.reserved_on.get_mut(&extent.slab.segment) {
+                *sum = sum.saturating_sub(bytes);
+                if *sum == 0 {
+                    self.reserved_on.remove(&extent.slab.segment);
+                }
+            }
+        }
         let bytes = charge_of(&put.replicas).unwrap_or(u64::MAX);
         entry.reserved.bytes = entry.reserved.bytes.saturating_sub(bytes);
         entry.reserved.objects = entry.reserved.objects.saturating_sub(1);

@@ -27,7 +27,7 @@ impl Need {
         })
     }
 
-    const fn align_bytes(self) -> u64 {
+    pub(crate) const fn align_bytes(self) -> u64 {
         layout::align_bytes(self.size_bytes)
     }
 }

@@ -25,6 +25,11 @@ pub(crate) fn charge_of_extents(mut extents: impl Iterator<Item = Extent>) -> Op
     })
 }
 
+/// What nobody else can take from a tenant. No policy guarantees anything yet.
+pub(crate) const fn guaranteed_bytes(_policy: &TenantPolicy) -> u64 {
+    0
+}
+
 /// Whether a put of `asked_bytes` fits the limits beside what is used and reserved.
 ///
 /// The judgement falls before space is looked for, and nothing is thrown away to make it pass: a
@@ -58,6 +63,24 @@ pub(crate) fn admit(
         ));
     }
     Ok(())
+}
+
+/// By how much a put of `asked_bytes` is over the limits; `None` if it does not fit them even when
+/// nothing is used.
+pub(crate) fn excess(
+    policy: &TenantPolicy,
+    used: Charge,
+    reserved: Charge,
+    asked_bytes: u64,
+) -> Option<Charge> {
+    let over = |limit: Option<u64>, used: u64, reserved: u64, asked: u64| {
+        let room = limit.unwrap_or(u64::MAX).checked_sub(asked)?;
+        Some(used.saturating_add(reserved).saturating_sub(room))
+    };
+    Some(Charge {
+        bytes: over(policy.limit_bytes, used.bytes, reserved.bytes, asked_bytes)?,
+        objects: over(policy.limit_objects, used.objects, reserved.objects, 1)?,
+    })
 }
 
 #[cfg(test)]

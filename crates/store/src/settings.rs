@@ -17,6 +17,14 @@ pub struct Settings {
     pub slab_retry_ms: u64,
     /// The most puts that are pending, or discarded and not yet released.
     pub max_pending_puts: usize,
+    /// Whether anything is evicted at all. Without, a full pool and a tenant at its limit refuse.
+    pub evict: bool,
+    /// What a segment, or a tenant of its limit, may hold before its coldest are evicted, per mille.
+    pub high_watermark: u32,
+    /// Down to what is evicted then, per mille.
+    pub low_watermark: u32,
+    /// Whether soft pins that are within their time go when nothing else is left.
+    pub evict_soft_pinned: bool,
     /// The most proposed ops that clients may have in flight. Agents' and own ops come on top:
     /// they are bounded by the number of slabs and extents.
     pub max_in_flight_ops: usize,
@@ -39,6 +47,10 @@ impl Default for Settings {
             slab_retry_ms: 10_000,
             // About 500 bytes each: 64 MiB at most.
             max_pending_puts: 131_072,
+            evict: true,
+            high_watermark: 900,
+            low_watermark: 800,
+            evict_soft_pinned: true,
             max_in_flight_ops: 65_536,
             // A turn is to take less than 5 ms, and an object that lies in no cache of the
             // processor takes up to 3 us.

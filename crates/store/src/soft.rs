@@ -89,6 +89,9 @@ pub(crate) struct Soft {
     /// Segments of which the agent could not make a slab, and until when it is not asked again:
     /// what one slab lacked, the next would lack too.
     pub(crate) failed: BTreeMap<SegmentId, PoolTime>,
+    /// Slabs that are being emptied for another tenant, and until when: nothing new is placed
+    /// there.
+    pub(crate) closed: BTreeMap<SlabKey, PoolTime>,
 }
 
 impl Soft {
@@ -98,6 +101,7 @@ impl Soft {
             empty: BTreeMap::new(),
             taking: BTreeSet::new(),
             failed: BTreeMap::new(),
+            closed: BTreeMap::new(),
         };
         for (id, agent) in state
             .agents()

@@ -1,4 +1,5 @@
-//! What time brings: agents fall silent, puts expire, empty slabs go back, tenants are purged.
+//! What time brings: agents fall silent, puts expire, empty slabs go back, tenants are purged, and
+//! what is over its watermark is evicted.
 //!
 //! Each turn touches a bounded number of objects, slabs and puts; what is left comes next.
 
@@ -29,6 +30,9 @@ impl Leader {
             .collect();
         self.touch(state, &more);
         ops.extend(more);
+        let evicted = self.evict_turn(state, now);
+        self.touch(state, &evicted);
+        ops.extend(evicted);
         ops
     }
 

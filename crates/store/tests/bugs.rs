@@ -1,6 +1,6 @@
 //! Faults that users of such systems reported, each as a test named by its id.
 
-use larder_store::{Reply, Request, TenantPolicy};
+use larder_store::{Reply, Request, Settings, TenantPolicy};
 use larder_types::{Reason, SessionId};
 
 use crate::world::{SESSION, SLAB, World, end, key, tenant};
@@ -222,6 +222,69 @@ fn b38_over_quota_is_refused_and_nothing_is_evicted() {
         world.reason(World::start("red", "more", 1)),
         Reason::QuotaBytes
     );
+}
+
+/// A tenant that may evict its own: what is answered with success is stored and charged, the limit
+/// holds to the byte, and the coldest of its own make room. With a limit that is the watermark, or
+/// the other way round, nothing is refused for ever, and other tenants do not notice.
+#[test]
+fn b38_over_quota_the_own_coldest_go_and_results_say_what_is_stored() {
+    const MIB: u64 = 1024 * 1024;
+    for (limit_mib, high) in [(16, 900), (16, 1000), (15, 1000), (14, 875)] {
+        let settings = Settings {
+            high_watermark: high,
+            low_watermark: high - 100,
+            ..Settings::default()
+        };
+        let mut world = World::with_settings(settings, 7, 2, 24);
+        world.settle();
+        world.set_tenant("blue", TenantPolicy::default());
+        let limit = TenantPolicy {
+            limit_bytes: Some(limit_mib * MIB),
+            ..TenantPolicy::default()
+        };
+        world.set_tenant("red", limit);
+        for number in 0..32 {
+            let name = format!("k{number:02}");
+            world
+                .put(World::start("red", &name, MIB))
+                .expect("its own make room");
+            world.put(World::start("blue", &name, 1000)).expect("room");
+            let red = world.state.tenant(&tenant("red")).expect("known");
+            assert!(red.used_bytes() <= limit_mib * MIB);
+            assert_eq!(red.used_bytes(), red.objects().len() as u64 * MIB);
+            assert!(
+                world.exists("red", &name),
+                "what was answered with success is there"
+            );
+        }
+        assert!(world.evicted.iter().all(|(of, ..)| *of == tenant("red")));
+        let left = world.keys("red", "").len();
+        assert_eq!(left + world.evicted.len(), 32, "each went or is there");
+        assert!(
+            left as u64 >= limit_mib * 6 / 10,
+            "not more than it takes: {left}"
+        );
+        assert_eq!(world.keys("blue", "").len(), 32);
+        let before = world.evicted.len();
+        let large = World::start("red", "large", 17 * MIB);
+        assert_eq!(world.reason(large), Reason::QuotaBytes);
+        assert_eq!(
+            world.evicted.len(),
+            before,
+            "nothing makes room for what never fits"
+        );
+        let wide = replicated(World::start("red", "wide", 2 * MIB), 2);
+        world.put(wide).expect("room for two replicas");
+        assert!(world.evicted.len() > before);
+    }
+}
+
+fn replicated(mut start: Request, count: u8) -> Request {
+    if let Request::PutStart { replicas, .. } = &mut start {
+        *replicas = count;
+    }
+    start
 }
 
 /// No call of one tenant reaches another's keys, and what a lost node held is charged no more.

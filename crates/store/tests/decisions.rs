@@ -2,6 +2,7 @@
 
 mod agents;
 mod corruption;
+mod eviction;
 mod puts;
 mod space;
 mod sweeps;

@@ -85,6 +85,8 @@ const EVERYTHING: &[&str] = &[
     "PutEnd",
     "Remove",
     "Released",
+    "ReplicaDropped",
+    "evicted",
     "wait Key",
     "wait Slab",
     "wait Space",

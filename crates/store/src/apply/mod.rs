@@ -6,6 +6,7 @@
 
 mod mount;
 mod object;
+mod replica;
 mod slab;
 mod sweep;
 mod tenant;
@@ -90,5 +91,11 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             segment,
             objects_max,
         } => sweep::swept(state, *segment, *objects_max, effects),
+        Op::ReplicaDropped {
+            tenant,
+            key,
+            version,
+            agent,
+        } => replica::dropped(state, (tenant, key, *version), *agent, effects),
     }
 }

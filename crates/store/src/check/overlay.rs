@@ -22,6 +22,7 @@ impl Leader {
         self.check_allocators(state, &mut found);
         self.check_slabs(state, &mut found);
         self.check_space(state, &mut found);
+        self.check_eviction(state, &mut found);
         found
     }
 
@@ -172,7 +173,7 @@ impl Leader {
                 (SlabPhase::Giving, None | Some(SlabOp::Ready)) => {
                     space.comes(key, agent, &slab.tenant);
                 }
-                (SlabPhase::Ready, None) => {
+                (SlabPhase::Ready, None) if !self.soft.closed.contains_key(&key) => {
                     let alloc = self.overlay.alloc(state, key).unwrap_or(&slab.alloc);
                     space.changes(key, agent, &slab.tenant, alloc);
                 }

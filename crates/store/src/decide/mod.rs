@@ -73,8 +73,16 @@ impl Leader {
                 key,
                 version,
             } => self.put_revoke(state, (*session, tenant, key, *version)),
-            Request::Get { tenant, key } => self.get(state, tenant, key),
-            Request::Exists { tenant, key } => self.exists(state, tenant, key),
+            Request::Get { tenant, key } => {
+                let outcome = self.get(state, tenant, key);
+                self.looked_up(state, (tenant, key), &outcome, now);
+                outcome
+            }
+            Request::Exists { tenant, key } => {
+                let outcome = self.exists(state, tenant, key);
+                self.looked_up(state, (tenant, key), &outcome, now);
+                outcome
+            }
             // Nothing grants leases yet, so no lease can protect the object.
             Request::Remove {
                 tenant,
@@ -118,6 +126,36 @@ impl Leader {
         }
     }
 
+    /// Tells eviction of a read. A probe that finds an object keeps nothing warm: the get that
+    /// follows does.
+    fn looked_up(
+        &mut self,
+        state: &State,
+        (tenant, key): (&TenantId, &Key),
+        outcome: &Outcome,
+        now: PoolTime,
+    ) {
+        let missing =
+            |refusal: &Refusal| matches!(refusal.reason, Reason::NotFound | Reason::NotReady);
+        match outcome {
+            Ok(Decision::Reply {
+                reply: Reply::Located { .. },
+                ..
+            }) => {
+                let held = state.tenant(tenant);
+                if let Some(id) = held.and_then(|held| held.objects.id(key)) {
+                    self.evict.hit(tenant, id, now);
+                }
+            }
+            Ok(Decision::Reply {
+                reply: Reply::Exists(false),
+                ..
+            }) => self.evict.miss(tenant, key),
+            Err(Stop::Refused(refusal)) if missing(refusal) => self.evict.miss(tenant, key),
+            _ => {}
+        }
+    }
+
     /// Lets everybody see ops that are decided.
     pub(crate) fn touch(&mut self, state: &State, ops: &[Op]) {
         for op in ops {
@@ -129,6 +167,7 @@ impl Leader {
                 Op::SlabTake { slab } => {
                     self.space.goes(slab_key(*slab));
                     self.soft.empty.remove(&slab_key(*slab));
+                    self.soft.closed.remove(&slab_key(*slab));
                     self.soft.taking.insert(slab_key(*slab));
                 }
                 Op::SlabReturned { slab } => self.space.goes(slab_key(*slab)),

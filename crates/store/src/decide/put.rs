@@ -9,7 +9,7 @@ use crate::leader::Leader;
 use crate::op::Op;
 use crate::overlay::Pending;
 use crate::place::{Candidate, Need, Room, Wish, rank};
-use crate::quota::{Charge, admit};
+use crate::quota::{Charge, admit, excess};
 use crate::reply::{Decision, Refusal, Reply, WaitOn};
 use crate::request::{MAX_REPLICAS, Request, Written};
 use crate::segment::slab_key;
@@ -83,7 +83,12 @@ impl Leader {
             objects: held.objects.len() as u64,
         };
         let reserved = self.overlay.reserved(tenant);
-        admit(&held.policy, used, reserved, asked)?;
+        if let Err(refusal) = admit(&held.policy, used, reserved, asked) {
+            return match excess(&held.policy, used, reserved, asked) {
+                Some(over) => self.relieve_quota(state, tenant, over, refusal, now),
+                None => refuse(refusal.reason, refusal.detail),
+            };
+        }
 
         let ask = Ask {
             session: *session,
@@ -182,7 +187,7 @@ impl Leader {
     ) -> Outcome {
         let chosen = &ranked[..ask.replicas().min(ranked.len())];
         let Some(rooms) = chosen.iter().map(|c| c.room).collect::<Option<Vec<Room>>>() else {
-            return self.relieve(state, ask.tenant, ask.need, ranked);
+            return self.relieve(state, ask.tenant, ask.need, ranked, now);
         };
         let mut replicas = Vec::new();
         let mut ops = Vec::new();

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use larder_types::{AgentId, Reason, SlabRef, TenantId, layout};
+use larder_types::{AgentId, PoolTime, Reason, SlabRef, TenantId, layout};
 
 use super::{Outcome, refuse};
+use crate::evict::{Budget, EvictionCause, Relief};
 use crate::leader::Leader;
 use crate::op::Op;
 use crate::place::{Candidate, Need};
+use crate::quota::Charge;
 use crate::reply::{Decision, Refusal, WaitOn};
 use crate::segment::{Segment, SlabKey, SlabPhase};
 use crate::state::State;
@@ -53,6 +55,7 @@ impl Leader {
         tenant: &TenantId,
         need: Need,
         ranked: &[Candidate],
+        now: PoolTime,
     ) -> Outcome {
         let without = || ranked.iter().filter(|candidate| candidate.room.is_none());
         let agents: Vec<AgentId> = without().map(|candidate| candidate.agent).collect();
@@ -66,6 +69,17 @@ impl Leader {
         if self.releasing_helps(state, tenant, need, &agents) {
             return Ok(wait(Vec::new(), WaitOn::Space));
         }
+        // What others made this tenant evict comes back to it first.
+        if self.evict.leaving_bytes(tenant) >= need.bytes
+            && let Some(on) = self.leaving_key(state, tenant)
+        {
+            return Ok(wait(Vec::new(), on));
+        }
+        let kept = match self.make_room(state, tenant, need, &agents, now) {
+            Relief::Coming(ops) => return Ok(wait(ops, WaitOn::Space)),
+            Relief::None(kept) => kept,
+        };
+        self.evict.refused(tenant);
         let own: u64 = without()
             .map(|candidate| candidate.own_bytes)
             .max()
@@ -82,7 +96,7 @@ impl Leader {
         let (asked, count) = (need.bytes, agents.len());
         let mut detail = format!(
             "asked {asked}, {count} agents have no room: at most {own} bytes free in slabs of \
-             tenant {tenant}, longest hole {hole}, no free slab"
+             tenant {tenant}, longest hole {hole}, no free slab; {kept}"
         );
         let failed = &self.soft.failed;
         let failing = self
@@ -93,6 +107,46 @@ impl Leader {
             n => detail += &format!("; {n} segments failed to give a slab, see their agents' logs"),
         }
         refuse(reason, detail)
+    }
+
+    /// A put does not fit the limits of its tenant: has the coldest of the tenant go until it
+    /// does, and waits for that; or refuses it with what was found.
+    pub(super) fn relieve_quota(
+        &mut self,
+        state: &State,
+        tenant: &TenantId,
+        over: Charge,
+        refusal: Refusal,
+        now: PoolTime,
+    ) -> Outcome {
+        if !self.settings.evict {
+            self.evict.refused(tenant);
+            return Err(refusal.into());
+        }
+        let leaving = self.evict.leaving_bytes(tenant);
+        let mut budget = Budget::new(self.settings.max_touched_objects);
+        if over.bytes > leaving || (over.objects > 0 && leaving == 0) {
+            // An object of any size makes room for one: at least one goes.
+            let want = over.bytes.saturating_sub(leaving).max(over.objects.min(1));
+            let cause = EvictionCause::Quota;
+            self.evict_own(state, tenant, want, cause, &mut budget, now);
+        }
+        // Its commit shows in the books; what was found before is on its way too.
+        match self.leaving_key(state, tenant) {
+            Some(on) => Ok(wait(budget.ops, on)),
+            None => {
+                self.evict.refused(tenant);
+                let detail = format!("{}; {}", refusal.detail, budget.kept.detail());
+                refuse(refusal.reason, detail)
+            }
+        }
+    }
+
+    /// A key of which an eviction is proposed.
+    fn leaving_key(&self, state: &State, tenant: &TenantId) -> Option<WaitOn> {
+        let id = self.evict.caches.get(tenant)?.one_leaving()?;
+        let (key, _) = state.tenant(tenant)?.objects.by_id(id)?;
+        Some(WaitOn::Key(tenant.clone(), key.clone()))
     }
 
     /// The answer to a put that has waited for space as long as it may.

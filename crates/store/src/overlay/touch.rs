@@ -45,7 +45,7 @@ impl Overlay {
                     put.ending = true;
                 }
             }
-            Op::Remove { tenant, key, .. } => {
+            Op::Remove { tenant, key, .. } | Op::ReplicaDropped { tenant, key, .. } => {
                 let entry = self.tenants.entry(tenant.clone()).or_default();
                 entry.touched.insert(key.clone());
             }
@@ -103,7 +103,7 @@ impl Overlay {
                 self.close(*version);
                 self.prune(tenant);
             }
-            Op::Remove { tenant, key, .. } => {
+            Op::Remove { tenant, key, .. } | Op::ReplicaDropped { tenant, key, .. } => {
                 if let Some(entry) = self.tenants.get_mut(tenant) {
                     entry.touched.remove(key);
                 }

@@ -104,6 +104,10 @@ impl Clients {
         // Purges and sweeps take several turns, between which anything happens.
         let settings = Settings {
             max_touched_objects: 2,
+            // In half of the runs what is cold goes, and early, so that it happens often.
+            evict: seed % 2 == 1,
+            high_watermark: 500,
+            low_watermark: 300,
             ..Settings::default()
         };
         let mut world = World::with_settings(settings, seed, agents, 4);
@@ -369,8 +373,13 @@ impl Clients {
         }
     }
 
-    /// Every acknowledged put that nobody removed and whose agents live is there, whole.
+    /// Every acknowledged put that nobody removed, that was not evicted and whose agents live is
+    /// there, whole.
     pub(super) fn check_acknowledged(&mut self) {
+        let evicted = &self.world.evicted;
+        self.acknowledged.retain(|(tenant, key), (version, _)| {
+            !evicted.contains(&(tenant.clone(), key.clone(), *version))
+        });
         for ((tenant, key), (version, _)) in &self.acknowledged {
             let object = self.world.state.object(tenant, key);
             assert_eq!(

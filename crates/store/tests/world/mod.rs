@@ -6,8 +6,8 @@ mod calls;
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_store::{
-    Decision, Effects, Leader, Op, Refusal, Reply, Request, Settings, State, TenantPolicy, WaitOn,
-    apply, check,
+    Decision, Effects, Leader, Op, Refusal, RemovalCause, Reply, Request, Settings, State,
+    TenantPolicy, WaitOn, apply, check,
 };
 use larder_types::{Epoch, Extent, Key, PoolTime, Reason, SessionId, TenantId, Version};
 
@@ -22,6 +22,8 @@ struct Parked {
     ticket: u64,
     request: Request,
     on: WaitOn,
+    /// Since when it waits for space, across wakes.
+    space_since: Option<PoolTime>,
 }
 
 pub(crate) struct World {
@@ -39,6 +41,8 @@ pub(crate) struct World {
     last_ticket: u64,
     last_version: Version,
     pub(crate) objects_lost: u64,
+    /// What was evicted: the key and the version that it had.
+    pub(crate) evicted: BTreeSet<(TenantId, Key, Version)>,
     /// Whether agents now and then fail to make a slab.
     pub(crate) slabs_fail: bool,
     /// How often each op was committed, each wait begun and each reason given.
@@ -59,9 +63,14 @@ pub(crate) fn key(text: &str) -> Key {
 pub(crate) const SESSION: SessionId = SessionId(1);
 
 impl World {
-    /// A leader and agents that are not mounted yet, each with `slabs` slabs of 2 MiB.
+    /// A leader and agents that are not mounted yet, each with `slabs` slabs of 2 MiB. What is
+    /// stored stays: nothing is evicted.
     pub(crate) fn new(seed: u64, agents: u32, slabs: u32) -> Self {
-        Self::with_settings(Settings::default(), seed, agents, slabs)
+        let settings = Settings {
+            evict: false,
+            ..Settings::default()
+        };
+        Self::with_settings(settings, seed, agents, slabs)
     }
 
     pub(crate) fn with_settings(settings: Settings, seed: u64, agents: u32, slabs: u32) -> Self {
@@ -88,6 +97,7 @@ impl World {
             last_ticket: 0,
             last_version: Version::default(),
             objects_lost: 0,
+            evicted: BTreeSet::new(),
             slabs_fail: false,
             seen: BTreeMap::new(),
             checks: true,
@@ -96,12 +106,20 @@ impl World {
 
     /// As [`Self::new`], with everything mounted and a tenant of each name without limits.
     pub(crate) fn ready(agents: u32, slabs: u32, tenants: &[&str]) -> Self {
-        let mut world = Self::new(7, agents, slabs);
-        world.settle();
+        Self::new(7, agents, slabs).made_ready(tenants)
+    }
+
+    /// As [`Self::ready`], and the coldest goes when space or quota runs out.
+    pub(crate) fn evicting(agents: u32, slabs: u32, tenants: &[&str]) -> Self {
+        Self::with_settings(Settings::default(), 7, agents, slabs).made_ready(tenants)
+    }
+
+    fn made_ready(mut self, tenants: &[&str]) -> Self {
+        self.settle();
         for name in tenants {
-            world.set_tenant(name, TenantPolicy::default());
+            self.set_tenant(name, TenantPolicy::default());
         }
-        world
+        self
     }
 
     pub(crate) fn set_tenant(&mut self, name: &str, policy: TenantPolicy) {
@@ -121,11 +139,11 @@ impl World {
     pub(crate) fn ask(&mut self, request: Request) -> u64 {
         self.last_ticket += 1;
         let ticket = self.last_ticket;
-        self.decide(ticket, request);
+        self.decide(ticket, request, None);
         ticket
     }
 
-    fn decide(&mut self, ticket: u64, request: Request) {
+    fn decide(&mut self, ticket: u64, request: Request, space_since: Option<PoolTime>) {
         let mut seed = self.seed;
         let decision = self
             .leader
@@ -144,8 +162,13 @@ impl World {
                 let index = self.propose(ops).unwrap_or(saw_index);
                 self.log.hold(ticket, index, reply);
             }
-            Decision::Wait { ops, on, .. } => {
+            Decision::Wait { ops, on, for_space } => {
                 self.propose(ops);
+                let space_since = if for_space {
+                    space_since.or(Some(self.now))
+                } else {
+                    space_since
+                };
                 let kind = format!("{on:?}");
                 self.note(format!(
                     "wait {}",
@@ -155,6 +178,7 @@ impl World {
                     ticket,
                     request,
                     on,
+                    space_since,
                 });
             }
             Decision::Refused(refusal) => {
@@ -170,7 +194,7 @@ impl World {
         *self.seen.entry(what).or_insert(0) += 1;
     }
 
-    fn propose(&mut self, ops: Vec<Op>) -> Option<u64> {
+    pub(crate) fn propose(&mut self, ops: Vec<Op>) -> Option<u64> {
         if ops.is_empty() {
             return None;
         }
@@ -199,7 +223,7 @@ impl World {
         self.parked = parked;
         woken
             .into_iter()
-            .for_each(|parked| self.decide(parked.ticket, parked.request));
+            .for_each(|p| self.decide(p.ticket, p.request, p.space_since));
     }
 
     /// Commits one entry at the leader and at the standby, and checks everything.
@@ -217,6 +241,11 @@ impl World {
         true
     }
 
+    /// From now on nothing is checked after each op: for many objects.
+    pub(crate) fn without_checks(&mut self) {
+        self.checks = false;
+    }
+
     /// Commits everything and checks once at the end: for many objects.
     pub(crate) fn commit_all_unchecked(&mut self) {
         self.checks = false;
@@ -229,12 +258,27 @@ impl World {
     fn follow(&mut self, op: &Op) {
         assert_eq!(apply(&mut self.standby, op).corruption, None);
         self.note(op.name().to_owned());
+        self.note_eviction(op);
         if !self.checks {
             return;
         }
         assert_eq!(check(&self.state), [], "after {op:?}");
         assert_eq!(self.leader.check(&self.state), [], "after {op:?}");
         assert_eq!(self.standby.digest(), self.state.digest(), "after {op:?}");
+    }
+
+    fn note_eviction(&mut self, op: &Op) {
+        if let Op::Remove {
+            tenant,
+            key,
+            version,
+            cause: RemovalCause::Evicted,
+        } = op
+        {
+            self.note("evicted".to_owned());
+            let gone = (tenant.clone(), key.clone(), *version);
+            self.evicted.insert(gone);
+        }
     }
 
     /// Lets one answer leave.
@@ -289,7 +333,7 @@ impl World {
             self.last_ticket += 1;
             sim.mounting = Some(self.last_ticket);
             self.mounts.insert(self.last_ticket, agent);
-            self.decide(self.last_ticket, request);
+            self.decide(self.last_ticket, request, None);
         }
     }
 
@@ -351,10 +395,26 @@ impl World {
                     }
                 }
             }
+            self.give_up_on_space();
             let ops = self.leader.tick(&self.state, self.now);
             self.propose(ops);
             let effects = self.leader.take_effects();
             self.perform(effects);
+        }
+    }
+
+    /// Who waited for space as long as it may hears so.
+    fn give_up_on_space(&mut self) {
+        let (now, most_ms) = (self.now, self.settings.space_wait_ms);
+        let late = |parked: &Parked| {
+            let since = parked.space_since;
+            since.is_some_and(|since| now.since_ms(since) >= most_ms)
+        };
+        let (late, parked): (Vec<_>, Vec<_>) = self.parked.drain(..).partition(late);
+        self.parked = parked;
+        for Parked { ticket, .. } in late {
+            let refusal = self.leader.space_refusal(&self.state);
+            self.deliver(ticket, Err(refusal));
         }
     }
 
@@ -373,6 +433,7 @@ impl World {
                 assert_eq!(effects.corruption, None);
                 self.objects_lost += effects.objects_lost;
                 assert_eq!(apply(&mut self.standby, op).corruption, None);
+                self.note_eviction(op);
             }
         }
         self.leader = Leader::new(&self.state, epoch, self.settings.clone(), self.now);

@@ -86,6 +86,39 @@ metrics! {
     MasterLimitBytes Master Kind::Gauge, Bytes,
         "larder_master_limit_bytes" ["tenant"]
         "The most bytes that a tenant may be charged.";
+    MasterHitsTotal Master Kind::Counter, Count,
+        "larder_master_hits_total" ["tenant"]
+        "Gets that found an object.";
+    MasterMissesTotal Master Kind::Counter, Count,
+        "larder_master_misses_total" ["tenant"]
+        "Gets and probes that found none.";
+    MasterGhostHitsTotal Master Kind::Counter, Count,
+        "larder_master_ghost_hits_total" ["tenant"]
+        "Misses of keys that were evicted not long ago: a larger pool would have hit.";
+    MasterHitRatio Master Kind::Gauge, Count,
+        "larder_master_hit_ratio_per_mille" ["tenant", "minutes"]
+        "Hits of a thousand lookups over about so many minutes.";
+    MasterGhostRatio Master Kind::Gauge, Count,
+        "larder_master_ghost_ratio_per_mille" ["tenant", "minutes"]
+        "Ghost hits of a thousand misses over about so many minutes.";
+    MasterEvictionAge Master Kind::Gauge, Seconds,
+        "larder_master_eviction_age_seconds" ["tenant", "quantile"]
+        "For how long what was evicted in about the last hour had not been used.";
+    MasterEvictedTotal Master Kind::Counter, Count,
+        "larder_master_evicted_total" ["tenant", "cause"]
+        "Objects evicted, by cause.";
+    MasterEvictedReplicasTotal Master Kind::Counter, Count,
+        "larder_master_evicted_replicas_total" ["tenant", "cause"]
+        "Replicas evicted of objects that kept another one, by cause.";
+    MasterEvictedBytesTotal Master Kind::Counter, Bytes,
+        "larder_master_evicted_bytes_total" ["tenant", "cause"]
+        "Aligned bytes of evicted objects and replicas, by cause.";
+    MasterRefusedPutsTotal Master Kind::Counter, Count,
+        "larder_master_refused_puts_total" ["tenant"]
+        "Times that a put was refused for want of space or quota.";
+    MasterPressure Master Kind::Gauge, Count,
+        "larder_master_pressure_per_mille" []
+        "What the fullest segment holds and has reserved, of a thousand parts of its size.";
     MasterPendingPuts Master Kind::Gauge, Count,
         "larder_master_pending_puts" []
         "Puts that have started and neither ended nor been revoked.";
