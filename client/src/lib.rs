@@ -17,6 +17,7 @@ mod agents;
 mod batch;
 mod connection;
 mod error;
+mod events;
 mod fault;
 mod get;
 mod local;
@@ -40,6 +41,8 @@ use crate::connection::{Answered, Master, Request};
 use crate::local::Local;
 
 pub use error::ClientError;
+pub use events::EventStream;
+pub use events::follow::{GoneCause, Update};
 pub use larder_transfer::SharedBuffer;
 pub use larder_transfer::transport::View;
 pub use larder_types::{Digest, ErrorCode, Key, KeyError, Principal, Reason, Version};
@@ -252,6 +255,13 @@ impl Client {
             .call(request, self.deadline())
             .await?
             .answer)
+    }
+
+    /// Follows this tenant's cache: what is there now, then what comes and goes. Costs nothing
+    /// until it is asked for the first update.
+    #[must_use]
+    pub fn events(&self) -> EventStream {
+        EventStream::new(self.clone())
     }
 
     /// Memory that the agent on this node can read: an object put from it is not copied on the

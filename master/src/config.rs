@@ -6,6 +6,8 @@ use larder_store::{MAX_REPLICAS, TenantPolicy};
 use larder_types::{Access, TenantId};
 use serde::Deserialize;
 
+pub use crate::events::config::{EventsConfig, ZmqConfig, ZmqSchema};
+
 /// Why a configuration was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -108,6 +110,9 @@ pub struct Config {
     /// Written when this master can serve: its names, pid and real addresses.
     #[serde(default)]
     pub ready_file: Option<PathBuf>,
+    /// Cache events; off without it.
+    #[serde(default)]
+    pub events: Option<EventsConfig>,
     /// How events are logged.
     #[serde(default)]
     pub log: LogConfig,
@@ -253,7 +258,10 @@ impl Config {
         if self.agent_ttl_ms <= self.agent_suspect_ms {
             return refuse("agent_ttl_ms", "must be more than agent_suspect_ms");
         }
-        Ok(())
+        match &self.events {
+            None => Ok(()),
+            Some(events) => events.check(),
+        }
     }
 }
 

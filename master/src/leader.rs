@@ -7,6 +7,7 @@ mod admin;
 mod answers;
 mod commit;
 mod decide;
+mod events;
 mod peers;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use crate::calls::CallTable;
 use crate::clock::PoolClock;
 use crate::config::TenantConfig;
 use crate::event::Event;
+use crate::events::Events;
 use crate::log::{Log, LogError};
 use crate::metrics::MasterMetrics;
 use crate::rpc::Desk;
@@ -134,6 +136,8 @@ pub(crate) struct Leading<L> {
     /// was proven.
     told: BTreeSet<AgentName>,
     calls: CallTable,
+    /// Cache events, if somebody may want them.
+    events: Option<Events>,
     /// Commands of this turn.
     commands: BTreeMap<AgentId, Vec<Command>>,
     /// Tenants whose sessions end with this turn.
@@ -177,6 +181,7 @@ impl<L: Log> Leading<L> {
             agents: AgentTable::default(),
             told: BTreeSet::new(),
             calls: CallTable::default(),
+            events: None,
             commands: BTreeMap::new(),
             tenants_gone: Vec::new(),
             touched: 0,
@@ -239,7 +244,9 @@ impl<L: Log> Leading<L> {
     /// How long nothing is to be done unless something happens.
     fn pause(&self) -> Duration {
         let deadline = self.calls.next_deadline().unwrap_or(self.next_tick);
+        let wait = self.events.as_ref().and_then(Events::next_end);
         let next = deadline.min(self.next_tick);
+        let next = wait.map_or(next, |wait| wait.min(next));
         // One more: a sleep that ends within the millisecond before would turn in circles.
         Duration::from_millis(next.since_ms(self.clock.now()) + 1)
     }
@@ -253,6 +260,7 @@ impl<L: Log> Leading<L> {
         while let Some((id, call)) = self.calls.next_late(self.core.now) {
             self.answer(id, call);
         }
+        self.end_waits();
         if self.core.now >= self.next_tick {
             self.tick();
         }
@@ -305,5 +313,8 @@ impl<L: Log> Leading<L> {
         self.links.close_all(detail);
         self.links.flush();
         self.metrics.forget_all();
+        if let Some(events) = &mut self.events {
+            events.forget_all();
+        }
     }
 }

@@ -60,6 +60,11 @@ impl MasterMetrics {
             .observe(started.elapsed().as_secs_f64());
     }
 
+    /// A call was answered that may have waited on purpose: its time says nothing.
+    pub(crate) fn answered_one(&mut self, kind: Kind) {
+        self.counter(kind, OK).inc(1);
+    }
+
     /// A whole call was refused.
     pub(crate) fn refused_call(&mut self, kind: Kind, error: &CallError) {
         self.refused(kind, error);

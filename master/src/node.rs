@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
@@ -13,7 +13,6 @@ use larder_types::{Epoch, Incarnation, Reason};
 use larder_wire::{CallError, RootKey, SessionSigner, TokenError};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -22,12 +21,14 @@ use crate::clock::PoolClock;
 use crate::config::{Config, ConfigError, TenantConfig};
 use crate::connection::Shared;
 use crate::event::Event;
+use crate::events::{Events, zmq};
 use crate::generation::{self, GenerationError};
 use crate::identity::{self, Identity};
 use crate::leader::{Ended, Keys, Leading, Rules};
 use crate::listener::Listener;
 use crate::log::{LogError, VolatileLog};
 use crate::metrics::MasterMetrics;
+use crate::ready_file::{self, Addrs};
 use crate::root_key::{self, RootKeyError};
 
 /// Events that wait for the leader. Each holds at most one body of 1 MiB, and usually a
@@ -144,6 +145,7 @@ pub struct Master {
     admin_listener: TcpListener,
     client_addr: SocketAddr,
     admin_addr: SocketAddr,
+    zmq: zmq::Sockets,
 }
 
 impl Master {
@@ -155,11 +157,13 @@ impl Master {
         let registry = Registry::new(Component::Master);
         let (tenants, root, identity) = read_files(&config, &registry).await?;
         if let Some(path) = &config.ready_file {
-            remove_ready_file(path)?;
+            ready_file::remove(path)?;
         }
         let (client_listener, client_addr) = listen("client_addr", &config.client_addr).await?;
         let (admin_listener, admin_addr) = listen("admin_addr", &config.admin_addr).await?;
+        let zmq = bind_zmq(&config).await?;
         Ok(Self {
+            zmq,
             tenants,
             root,
             // Never 0: that means nobody.
@@ -210,13 +214,19 @@ impl Master {
             registry: registry.clone(),
             role: role_seen.clone(),
         };
+        let zmq_addrs = self.zmq.addrs();
         let parts = Parts {
+            zmq_feeds: self.zmq.start(&self.registry),
+            addrs: Addrs {
+                client: self.client_addr,
+                admin: self.admin_addr,
+                zmq: zmq_addrs,
+            },
             config: self.config,
             tenants: self.tenants,
             root: self.root,
             incarnation: self.incarnation,
             registry: self.registry,
-            addrs: (self.client_addr, self.admin_addr),
         };
         let admin = tokio::spawn(admin::serve(
             self.admin_listener,
@@ -259,7 +269,8 @@ struct Parts {
     root: RootKey,
     incarnation: Incarnation,
     registry: Registry,
-    addrs: (SocketAddr, SocketAddr),
+    addrs: Addrs,
+    zmq_feeds: zmq::Feeds,
 }
 
 impl Parts {
@@ -277,7 +288,7 @@ impl Parts {
             self.registry.set(Metric::MasterReady, &[], 0);
             let leading = self.start_over(floor)?;
             if let Some(path) = &self.config.ready_file {
-                write_ready_file(path, &self.config.name, self.addrs)?;
+                ready_file::write(path, &self.config.name, &self.addrs)?;
             }
             self.registry.set(Metric::MasterReady, &[], 1);
             role.send_replace(Role::Leading);
@@ -323,6 +334,10 @@ impl Parts {
         let metrics = MasterMetrics::new(self.registry.clone());
         let log = VolatileLog::default();
         let mut leading = Leading::new(epoch, rules, keys, log, metrics, PoolClock::start());
+        if let Some(events) = &config.events {
+            let (feeds, registry) = (self.zmq_feeds.clone(), self.registry.clone());
+            leading = leading.with_events(Events::new(epoch, events, feeds, registry));
+        }
         leading
             .make_tenants(self.tenants.clone())
             .map_err(MasterError::Tenant)?;
@@ -341,6 +356,12 @@ async fn listen(key: &'static str, addr: &str) -> Result<(TcpListener, SocketAdd
     Ok((listener, bound))
 }
 
+async fn bind_zmq(config: &Config) -> Result<zmq::Sockets, MasterError> {
+    let configs = config.events.as_ref().map_or(&[][..], |events| &events.zmq);
+    let failed = |(key, addr, source)| MasterError::Listen { addr, key, source };
+    zmq::Sockets::bind(configs).await.map_err(failed)
+}
+
 async fn until_stop(mut role: watch::Receiver<Role>) {
     // An error means that the sender is gone: stopped all the same.
     drop(role.wait_for(|role| *role == Role::Stopping).await);
@@ -352,35 +373,4 @@ fn cannot_listen(addr: &str, source: &io::Error) -> String {
         return format!("no free port on {addr}; close some of the connections of this machine");
     }
     format!("cannot listen on {addr}; choose a free address of this machine")
-}
-
-fn remove_ready_file(path: &Path) -> Result<(), MasterError> {
-    match std::fs::remove_file(path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(MasterError::ReadyFile {
-            path: path.to_owned(),
-            source,
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// Whoever waits for the file never sees half of it.
-fn write_ready_file(
-    path: &Path,
-    name: &str,
-    (client_addr, admin_addr): (SocketAddr, SocketAddr),
-) -> Result<(), MasterError> {
-    let document = json!({
-        "name": name,
-        "pid": std::process::id(),
-        "client_addr": client_addr.to_string(),
-        "admin_addr": admin_addr.to_string(),
-    });
-    let part = path.with_extension("part");
-    let written = std::fs::write(&part, format!("{document}\n"));
-    let replaced = written.and_then(|()| std::fs::rename(&part, path));
-    replaced.map_err(|source| MasterError::ReadyFile {
-        path: path.to_owned(),
-        source,
-    })
 }

@@ -7,6 +7,7 @@ pub(crate) use answer::{COMMANDS_MAX, Desk, answer, fail, wire_command};
 pub(crate) use request::{Caller, agent_requests, client_requests, mount_request};
 
 use larder_wire::agent::{Done, Heartbeat, Mount, Unmount};
+use larder_wire::events::Subscribe;
 use larder_wire::master::{Exists, Get, List, PutEnd, PutRevoke, PutStart, Remove, Usage};
 use larder_wire::{FrameError, Header, Kind, Purpose, decode_body};
 
@@ -29,6 +30,8 @@ pub(crate) enum Body {
     List(List),
     /// See [`Usage`].
     Usage,
+    /// See [`Subscribe`].
+    Subscribe(Subscribe),
     /// See [`Mount`].
     Mount(Mount),
     /// See [`Heartbeat`].
@@ -61,6 +64,7 @@ pub(crate) fn decode(
             let Usage {} = decode_body(kind, body)?;
             Body::Usage
         }
+        (Purpose::Client, Kind::Subscribe) => Body::Subscribe(decode_body(kind, body)?),
         (Purpose::Agent, Kind::Mount) => Body::Mount(decode_body(kind, body)?),
         (Purpose::Agent, Kind::Heartbeat) => Body::Heartbeat(decode_body(kind, body)?),
         (Purpose::Agent, Kind::Done) => Body::Done(decode_body(kind, body)?),

@@ -1,5 +1,6 @@
 //! Every call that a client makes to a master.
 
+use larder_wire::events::Subscribe;
 use larder_wire::frame::Frame;
 use larder_wire::master::{Exists, Get, List, PutEnd, PutRevoke, PutStart, Remove, Usage};
 use larder_wire::{FrameError, Kind, encode_frame};
@@ -15,6 +16,7 @@ pub(crate) enum Request {
     Remove(Remove),
     List(List),
     Usage(Usage),
+    Subscribe(Subscribe),
 }
 
 impl Request {
@@ -28,6 +30,7 @@ impl Request {
             Self::Remove(_) => Kind::Remove,
             Self::List(_) => Kind::List,
             Self::Usage(_) => Kind::Usage,
+            Self::Subscribe(_) => Kind::Subscribe,
         }
     }
 
@@ -40,6 +43,7 @@ impl Request {
         match self {
             Self::PutStart(_) | Self::PutEnd(_) | Self::PutRevoke(_) | Self::Remove(_) => true,
             Self::Get(_) | Self::Exists(_) | Self::List(_) | Self::Usage(_) => true,
+            Self::Subscribe(_) => true,
         }
     }
 
@@ -54,6 +58,7 @@ impl Request {
             Self::Remove(body) => encode_frame(out, frame, body),
             Self::List(body) => encode_frame(out, frame, body),
             Self::Usage(body) => encode_frame(out, frame, body),
+            Self::Subscribe(body) => encode_frame(out, frame, body),
         }
     }
 }

@@ -43,6 +43,8 @@ pub(super) enum End {
 struct Waiting {
     reply: oneshot::Sender<Result<RawReply, CallFailure>>,
     abandoned: Option<Abandoned>,
+    /// The master may hold its answer back until something happens.
+    is_patient: bool,
 }
 
 /// One connection with its session.
@@ -144,7 +146,10 @@ impl Served {
                         return End::Broken(detail);
                     }
                 }
-                () = tokio::time::sleep_until(renew_at), if !renewing => renewing = true,
+                () = tokio::time::sleep_until(renew_at), if !renewing => {
+                    renewing = true;
+                    self.call_off_waits();
+                }
             }
         }
     }
@@ -243,6 +248,7 @@ impl Served {
                         Waiting {
                             reply: call.reply,
                             abandoned,
+                            is_patient: call.request.kind() == Kind::Subscribe,
                         },
                     );
                 }
@@ -252,6 +258,15 @@ impl Served {
             }
         }
         self.batch = batch;
+    }
+
+    /// Calls that wait for something to happen would hold the renewal up, and all other calls
+    /// with it: they are sent again in the new session.
+    fn call_off_waits(&mut self) {
+        for (_, waiting) in self.pending.extract_if(|_, waiting| waiting.is_patient) {
+            // A caller that is gone does not mind.
+            let _ = waiting.reply.send(Err(CallFailure::NotSent));
+        }
     }
 
     /// Writes what the socket takes at once: the usual case needs no second wake-up.

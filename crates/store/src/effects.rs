@@ -1,7 +1,8 @@
 //! Effects: what an applied op or a soft event asks of the world.
 
-use larder_types::{AgentId, Extent, SlabRef, TenantId, Version};
+use larder_types::{AgentId, Extent, Key, SlabRef, TenantId, Version};
 
+use crate::op::RemovalCause;
 use crate::reply::WaitOn;
 
 /// What an agent has to do. Agents do each command as often as they hear it.
@@ -47,6 +48,44 @@ pub struct Corruption {
     pub detail: String,
 }
 
+/// Why an object is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GoneCause {
+    /// Somebody asked.
+    Removed,
+    /// Its space was needed.
+    Evicted,
+    /// Its time was over.
+    Expired,
+    /// Its last replica was lost.
+    Lost,
+    /// Its tenant was deleted.
+    Purged,
+}
+
+impl From<RemovalCause> for GoneCause {
+    fn from(cause: RemovalCause) -> Self {
+        match cause {
+            RemovalCause::Removed => Self::Removed,
+            RemovalCause::Evicted => Self::Evicted,
+            RemovalCause::Expired => Self::Expired,
+        }
+    }
+}
+
+/// An object that an op took away without naming it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Whose it was.
+    pub tenant: TenantId,
+    /// Its key.
+    pub key: Key,
+    /// The version that the key held.
+    pub version: Version,
+    /// Why it is gone.
+    pub cause: GoneCause,
+}
+
 /// What follows from an op or an event. Standbys drop all of it but `corruption`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
@@ -60,6 +99,10 @@ pub struct Effects {
     pub objects_lost: u64,
     /// Replicas that were lost, those of lost objects included.
     pub replicas_lost: u64,
+    /// Objects that the op took away without naming them, in the order in which they went. At
+    /// most the 4,096 that one turn touches. An op that names its object leaves it out: the
+    /// caller has key and version in the op and copies them only if somebody wants to know.
+    pub gone: Vec<Gone>,
 }
 
 impl Effects {
@@ -76,6 +119,18 @@ impl Effects {
         self.corruption = self.corruption.take().or(other.corruption);
         self.objects_lost += other.objects_lost;
         self.replicas_lost += other.replicas_lost;
+        self.gone.append(&mut other.gone);
+    }
+
+    /// An object left with an op that does not name it.
+    pub(crate) fn gone(&mut self, tenant: &TenantId, key: Key, version: Version, cause: GoneCause) {
+        let tenant = tenant.clone();
+        self.gone.push(Gone {
+            tenant,
+            key,
+            version,
+            cause,
+        });
     }
 
     pub(crate) fn command(&mut self, agent: AgentId, command: Command) {

@@ -36,7 +36,7 @@ mod tick;
 pub use alloc::{AllocError, Allocator};
 pub use apply::apply;
 pub use check::{Finding, check};
-pub use effects::{Command, Corruption, Effects};
+pub use effects::{Command, Corruption, Effects, Gone, GoneCause};
 pub use leader::Leader;
 pub use objects::{Object, ObjectId, ObjectRef, ObjectTable};
 pub use op::{MountedSegment, Op, RemovalCause};

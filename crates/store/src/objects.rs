@@ -211,20 +211,17 @@ impl ObjectTable {
         self.index.iter().next().map(ObjectId)
     }
 
-    /// Takes the object at this place out.
-    pub(crate) fn remove(&mut self, id: ObjectId) {
-        let Some(record) = self.records.get(id.0) else {
-            return;
-        };
-        let key = record.key.get().as_bytes();
-        self.index.remove(key, &self.records);
-        self.hashes.remove(hash_of(key), id.0);
-        if let Some(mut record) = self.records.0.get_mut(id.0).and_then(Option::take) {
-            record.displace(&mut self.shared);
-            self.shared.epochs.give_back(record.epoch);
-            self.records.0.give_back(id.0);
-            self.len -= 1;
-        }
+    /// Takes the object at this place out; the key that it had.
+    pub(crate) fn remove(&mut self, id: ObjectId) -> Option<Key> {
+        let key = self.records.get(id.0)?.key.get().to_key();
+        self.index.remove(key.as_bytes(), &self.records);
+        self.hashes.remove(hash_of(key.as_bytes()), id.0);
+        let mut record = self.records.0.get_mut(id.0).and_then(Option::take)?;
+        record.displace(&mut self.shared);
+        self.shared.epochs.give_back(record.epoch);
+        self.records.0.give_back(id.0);
+        self.len -= 1;
+        Some(key)
     }
 
     /// Gives an object other replicas. With none it is not to stay.

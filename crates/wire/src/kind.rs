@@ -82,4 +82,7 @@ kinds! {
     OpenView = 54,
     /// Unix socket only: [`crate::data::CloseView`].
     CloseView = 55,
+
+    /// [`crate::events::Subscribe`].
+    Subscribe = 64,
 }

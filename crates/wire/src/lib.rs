@@ -13,6 +13,7 @@ pub mod capability;
 pub mod checksum;
 pub mod data;
 pub mod decoder;
+pub mod events;
 pub mod frame;
 pub mod hello;
 pub mod key;

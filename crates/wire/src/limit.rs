@@ -24,3 +24,5 @@ pub const MAX_NAME_BYTES: usize = 256;
 pub const MAX_SEGMENTS: usize = 64;
 /// How long a stranger may take for its hello, in ms.
 pub const HELLO_TIMEOUT_MS: u64 = 5_000;
+/// The longest that a master holds a call for events that have not happened, in ms.
+pub const MAX_EVENT_WAIT_MS: u32 = 30_000;

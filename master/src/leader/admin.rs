@@ -31,6 +31,9 @@ impl<L: Log> Leading<L> {
             AdminAsk::Gauges => {
                 let (state, leader) = (&self.core.state, &self.core.leader);
                 self.metrics.refresh(state, leader, self.links.clients());
+                if let Some(events) = &mut self.events {
+                    events.refresh();
+                }
                 Value::Null
             }
         };

@@ -58,10 +58,15 @@ impl<L: Log> Leading<L> {
     pub(super) fn commit(&mut self, entry: Entry) {
         for op in &entry.ops {
             let core = &mut self.core;
-            let effects = core
+            let mut effects = core
                 .leader
                 .committed(&mut core.state, entry.index, op, core.now);
-            self.touched += 1;
+            // What objects an op has taken away counts like as many ops.
+            self.touched += 1 + effects.gone.len();
+            let gone = std::mem::take(&mut effects.gone);
+            if let Some(events) = &mut self.events {
+                events.take(op, gone);
+            }
             self.route(effects);
             match op {
                 Op::TenantDelete { tenant } => self.tenants_gone.push(tenant.clone()),
@@ -99,6 +104,7 @@ impl<L: Log> Leading<L> {
         for (agent, commands) in std::mem::take(&mut self.commands) {
             self.send_commands(agent, commands);
         }
+        self.tell_events();
         for tenant in std::mem::take(&mut self.tenants_gone) {
             self.links.close_tenant(&tenant);
         }

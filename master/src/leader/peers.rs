@@ -88,6 +88,9 @@ impl<L: Log> Leading<L> {
         let Some(link) = self.links.remove(connection) else {
             return;
         };
+        if let Some(events) = &mut self.events {
+            events.forget_connection(connection);
+        }
         // Before the end of the session is decided: nothing of it may come after.
         for id in link.calls {
             self.calls.remove(id);
@@ -134,6 +137,7 @@ impl<L: Log> Leading<L> {
                 let items = self.agent_items(connection, done);
                 self.begin_peer(connection, new(items.len()), items);
             }
+            Body::Subscribe(call) => self.subscribe(connection, &header, call),
             body => {
                 let Some(tenant) = link.tenant() else { return };
                 let keys = match &body {

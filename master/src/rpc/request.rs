@@ -100,9 +100,11 @@ pub(crate) fn client_requests(body: Body, caller: &Caller<'_>) -> CallResult<Ite
             })])
         }
         Body::Usage => Ok(vec![Ok(Request::Usage { tenant: tenant() })]),
-        Body::Mount(_) | Body::Heartbeat(_) | Body::Done(_) | Body::Unmount(_) => {
-            Err(CallError::new(Reason::Unsupported))
-        }
+        Body::Subscribe(_)
+        | Body::Mount(_)
+        | Body::Heartbeat(_)
+        | Body::Done(_)
+        | Body::Unmount(_) => Err(CallError::new(Reason::Unsupported)),
     }
 }
 

@@ -3,6 +3,7 @@
 mod admin;
 mod agents;
 mod batches;
+mod events;
 mod life;
 mod peer;
 mod refused;
@@ -11,3 +12,5 @@ mod rig;
 mod space;
 mod unprivileged;
 mod writers;
+#[cfg(feature = "zmq")]
+mod zmq;

@@ -4,7 +4,7 @@ use larder_types::{Extent, Key, TenantId, Version, layout};
 
 use super::Fault;
 use crate::digest;
-use crate::effects::Effects;
+use crate::effects::{Effects, GoneCause};
 use crate::objects::{NewObject, ObjectId};
 use crate::quota;
 use crate::reply::WaitOn;
@@ -67,7 +67,9 @@ fn drop_unreadable(
     effects.objects_lost += 1;
     effects.replicas_lost += u64::from(object.held_count());
     let id = object.id();
-    forget(state, tenant_id, id, effects)
+    let (key, version) = forget(state, tenant_id, id, effects)?;
+    effects.gone(tenant_id, key, version, GoneCause::Lost);
+    Ok(())
 }
 
 pub(super) fn remove(
@@ -93,13 +95,13 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// Takes an object out, settles the books, and lets its agents erase it.
+/// Takes an object out, settles the books, and lets its agents erase it. What it was.
 pub(super) fn forget(
     state: &mut State,
     tenant_id: &TenantId,
     id: ObjectId,
     effects: &mut Effects,
-) -> Result<(), Fault> {
+) -> Result<(Key, Version), Fault> {
     let tenant = state
         .tenants
         .get_mut(tenant_id)
@@ -112,7 +114,10 @@ pub(super) fn forget(
     let charge = object.charge_bytes();
     let extents: Vec<Extent> = object.held_extents().collect();
     state.sum.take(digest::of_object(tenant_id, object));
-    tenant.objects.remove(id);
+    let key = tenant
+        .objects
+        .remove(id)
+        .ok_or_else(|| format!("{id:?} of tenant {tenant_id} has no key"))?;
     refund(state, tenant_id, charge)?;
     state.objects = state
         .objects
@@ -121,7 +126,7 @@ pub(super) fn forget(
     for extent in extents {
         retire(state, &extent, (id, version), effects)?;
     }
-    Ok(())
+    Ok((key, version))
 }
 
 /// Takes `charge` off what the tenant is charged.

@@ -4,7 +4,7 @@ use larder_types::{Extent, SegmentGeneration, SegmentId, TenantId, layout};
 
 use super::{Fault, object};
 use crate::digest;
-use crate::effects::Effects;
+use crate::effects::{Effects, GoneCause};
 use crate::objects::ObjectId;
 use crate::quota;
 use crate::reply::WaitOn;
@@ -125,7 +125,9 @@ fn drop_replicas(
     effects.replicas_lost += gone.len() as u64;
     if kept.is_empty() {
         effects.objects_lost += 1;
-        return object::forget(state, tenant_id, id, effects);
+        let (key, version) = object::forget(state, tenant_id, id, effects)?;
+        effects.gone(tenant_id, key, version, GoneCause::Lost);
+        return Ok(());
     }
     state.sum.take(digest::of_object(tenant_id, object));
     tenant.objects.set_replicas(id, &kept);

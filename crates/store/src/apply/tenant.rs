@@ -4,7 +4,7 @@ use larder_types::TenantId;
 
 use super::{Fault, object};
 use crate::digest;
-use crate::effects::{Command, Effects};
+use crate::effects::{Command, Effects, GoneCause};
 use crate::objects::{ObjectId, ObjectTable};
 use crate::reply::WaitOn;
 use crate::request::TenantPolicy;
@@ -98,7 +98,8 @@ pub(super) fn purge(
         let Some(id) = purged(state)? else {
             break;
         };
-        object::forget(state, tenant_id, id, effects)?;
+        let (key, version) = object::forget(state, tenant_id, id, effects)?;
+        effects.gone(tenant_id, key, version, GoneCause::Purged);
     }
     effects.wake(WaitOn::Tenant(tenant_id.clone()));
     Ok(())

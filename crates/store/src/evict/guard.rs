@@ -138,6 +138,7 @@ impl<'a> Guard<'a> {
             // Its loss is known and not yet noticed here: nothing could be proposed for it.
             return false;
         };
+        let key = key.as_bytes();
         let changes = self
             .overlay
             .is_some_and(|overlay| overlay.touched.contains(key) || overlay.puts.contains_key(key));

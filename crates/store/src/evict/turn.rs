@@ -386,7 +386,7 @@ impl Leader {
                 .sum();
             let op = Op::ReplicaDropped {
                 tenant: tenant_id,
-                key: key_of,
+                key: key_of.to_key(),
                 version,
                 agent,
             };
@@ -394,7 +394,7 @@ impl Leader {
         } else {
             let op = Op::Remove {
                 tenant: tenant_id,
-                key: key_of,
+                key: key_of.to_key(),
                 version,
                 cause: RemovalCause::Evicted,
             };

@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 mod calls;
+mod heard;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,7 @@ use larder_types::{Epoch, Extent, Key, PoolTime, Reason, SessionId, TenantId, Ve
 use crate::test_log::{Entry, TestLog};
 use agent::SimAgent;
 pub(crate) use calls::{digest_of, end};
+use heard::Heard;
 
 pub(crate) type Answer = Result<Reply, Refusal>;
 
@@ -48,6 +50,8 @@ pub(crate) struct World {
     /// How often each op was committed, each wait begun and each reason given.
     pub(crate) seen: BTreeMap<String, u64>,
     checks: bool,
+    /// What a follower of cache events believes.
+    heard: Heard,
 }
 
 pub(crate) const SLAB: u64 = 2 * 1024 * 1024;
@@ -101,6 +105,7 @@ impl World {
             slabs_fail: false,
             seen: BTreeMap::new(),
             checks: true,
+            heard: Heard::default(),
         }
     }
 
@@ -235,6 +240,7 @@ impl World {
             let effects = self
                 .leader
                 .committed(&mut self.state, entry.index, op, self.now);
+            self.heard.take(op, &effects);
             self.follow(op);
             self.perform(effects);
         }
@@ -251,6 +257,7 @@ impl World {
         self.checks = false;
         self.quiesce();
         self.checks = true;
+        self.heard.check(&self.state);
         assert_eq!(check(&self.state), []);
         assert_eq!(self.standby.digest(), self.state.digest());
     }
@@ -262,6 +269,7 @@ impl World {
         if !self.checks {
             return;
         }
+        self.heard.check(&self.state);
         assert_eq!(check(&self.state), [], "after {op:?}");
         assert_eq!(self.leader.check(&self.state), [], "after {op:?}");
         assert_eq!(self.standby.digest(), self.state.digest(), "after {op:?}");

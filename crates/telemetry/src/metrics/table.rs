@@ -153,6 +153,35 @@ metrics! {
         "larder_master_findings" []
         "Contradictions that the last check of the state found; anything but 0 is a fault of ours.";
 
+    MasterEventsTotal Master Kind::Counter, Count,
+        "larder_master_events_total" ["tenant", "change"]
+        "Cache events of a tenant, by what happened to the key.";
+    MasterEventsHeld Master Kind::Gauge, Count,
+        "larder_master_events_held" ["tenant"]
+        "Cache events of a tenant that a subscriber can still ask for.";
+    MasterEventsHeldBytes Master Kind::Gauge, Bytes,
+        "larder_master_events_held_bytes" []
+        "Memory of all cache events that are kept.";
+    MasterEventsDroppedTotal Master Kind::Counter, Count,
+        "larder_master_events_dropped_total" ["tenant"]
+        "Cache events that were dropped to make room for newer ones.";
+    MasterEventGapsTotal Master Kind::Counter, Count,
+        "larder_master_event_gaps_total" ["tenant"]
+        "Times that a subscriber asked for events that are no longer kept and has to list anew.";
+    MasterEventSubscribers Master Kind::Gauge, Count,
+        "larder_master_event_subscribers" ["tenant"]
+        "Subscribers that wait for the next cache event of a tenant.";
+    MasterZmqSubscribers Master Kind::Gauge, Count,
+        "larder_master_zmq_subscribers" ["tenant"]
+        "Connections to the ZMQ endpoint of a tenant.";
+    MasterZmqBatchesTotal Master Kind::Counter, Count,
+        "larder_master_zmq_batches_total" ["tenant"]
+        "Batches of cache events that were published on ZMQ.";
+    MasterZmqDroppedTotal Master Kind::Counter, Count,
+        "larder_master_zmq_dropped_total" ["tenant", "reason"]
+        "Cache events that are missing on ZMQ: no_hash because the key holds no block hash, and \
+         batches: queue because publishing fell behind, peer because one subscriber did.";
+
     // Whoever listens on a socket.
     WireConnections All Kind::Gauge, Count,
         "larder_wire_connections" ["listener"]

@@ -12,6 +12,7 @@ use larder_wire::data::{
     BufferRegistered, CloseView, DataError, DataReason, OpenView, Pull, Read, ReadEnd, ReadStart,
     RegisterBuffer, UnregisterBuffer, ViewOpened, Write,
 };
+use larder_wire::events::{CacheChange, CacheEvent, EventPage, Sequence, Subscribe};
 use larder_wire::master::{
     AgentAddress, Exists, Get, List, Listed, Located, ObjectGrant, PutEnd, PutEndItem, PutGrant,
     PutRevoke, PutStart, PutStartItem, PutStarted, Remove, ReplicaGrant, TenantUsage, Usage,
@@ -170,7 +171,46 @@ pub(crate) fn all() -> Vec<Sample> {
     all.extend(gets_of_clients());
     all.extend(calls_of_agents());
     all.extend(calls_of_data());
+    all.extend(events());
     all
+}
+
+fn events() -> Vec<Sample> {
+    let stored = CacheChange::Stored {
+        size_bytes: 65_537,
+        replaces: Some(version()),
+    };
+    let changes = [
+        stored,
+        CacheChange::Removed,
+        CacheChange::Evicted,
+        CacheChange::Expired,
+        CacheChange::Lost,
+        CacheChange::Purged,
+    ];
+    let entries = changes.map(|change| CacheEvent {
+        key: key(),
+        version: version(),
+        change,
+    });
+    let next = Sequence {
+        epoch: epoch(),
+        counter: 300,
+    };
+    let page = EventPage::Events {
+        entries: entries.to_vec(),
+        next,
+        more: true,
+    };
+    let subscribe = Subscribe {
+        from: Some(next),
+        wait_ms: 10_000,
+    };
+    vec![
+        sample("Subscribe", Kind::Subscribe, &subscribe),
+        sample("EventPage", Kind::Subscribe, &reply(page)),
+        sample("Gap", Kind::Subscribe, &reply(EventPage::Gap { next })),
+    ]
 }
 
 fn hellos() -> Vec<Sample> {
