@@ -32,7 +32,9 @@ fn is_later(now: &Signals, before: &Signals) -> bool {
     now.hits >= before.hits
         && now.misses >= before.misses
         && now.refused_puts >= before.refused_puts
-        && evicted.into_iter().all(|(now, before)| now.bytes >= before.bytes)
+        && evicted
+            .into_iter()
+            .all(|(now, before)| now.bytes >= before.bytes)
 }
 
 fn refresh_tenant(registry: &Registry, tenant: &str, now: &Signals, before: &Signals) {
@@ -42,16 +44,45 @@ fn refresh_tenant(registry: &Registry, tenant: &str, now: &Signals, before: &Sig
     let label = [tenant];
     add(Metric::MasterHitsTotal, &label, now.hits, before.hits);
     add(Metric::MasterMissesTotal, &label, now.misses, before.misses);
-    add(Metric::MasterGhostHitsTotal, &label, now.ghost_hits, before.ghost_hits);
-    add(Metric::MasterRefusedPutsTotal, &label, now.refused_puts, before.refused_puts);
+    add(
+        Metric::MasterGhostHitsTotal,
+        &label,
+        now.ghost_hits,
+        before.ghost_hits,
+    );
+    add(
+        Metric::MasterRefusedPutsTotal,
+        &label,
+        now.refused_puts,
+        before.refused_puts,
+    );
     for (cause, (now, before)) in EvictionCause::ALL
         .into_iter()
         .zip(now.evicted.iter().zip(&before.evicted))
     {
+        // A page of many tenants that evict nothing stays short.
+        if now.bytes == 0 {
+            continue;
+        }
         let labels = [tenant, cause.name()];
-        add(Metric::MasterEvictedTotal, &labels, now.objects, before.objects);
-        add(Metric::MasterEvictedReplicasTotal, &labels, now.replicas, before.replicas);
-        add(Metric::MasterEvictedBytesTotal, &labels, now.bytes, before.bytes);
+        add(
+            Metric::MasterEvictedTotal,
+            &labels,
+            now.objects,
+            before.objects,
+        );
+        add(
+            Metric::MasterEvictedReplicasTotal,
+            &labels,
+            now.replicas,
+            before.replicas,
+        );
+        add(
+            Metric::MasterEvictedBytesTotal,
+            &labels,
+            now.bytes,
+            before.bytes,
+        );
     }
     // A share of nothing is no number: its series goes until there is one.
     let show = |metric, labels: &[&str], value: Option<u64>| match value {
@@ -65,10 +96,17 @@ fn refresh_tenant(registry: &Registry, tenant: &str, now: &Signals, before: &Sig
         show(Metric::MasterHitRatio, &labels, hits.map(per_mille));
         show(Metric::MasterGhostRatio, &labels, ghosts.map(per_mille));
     }
-    let ages = [("0.5", now.eviction_age_p50_ms), ("0.99", now.eviction_age_p99_ms)];
-    for (quantile, age_ms) in ages {
-        let labels = [tenant, quantile];
-        show(Metric::MasterEvictionAge, &labels, age_ms.map(|ms| ms / 1000));
+    let ages = [
+        ("50", now.eviction_age_p50_ms),
+        ("99", now.eviction_age_p99_ms),
+    ];
+    for (percentile, age_ms) in ages {
+        let labels = [tenant, percentile];
+        show(
+            Metric::MasterEvictionAge,
+            &labels,
+            age_ms.map(|ms| ms / 1000),
+        );
     }
 }
 
@@ -76,4 +114,75 @@ fn refresh_tenant(registry: &Registry, tenant: &str, now: &Signals, before: &Sig
 #[expect(clippy::cast_sign_loss, reason = "a share is not negative")]
 fn per_mille(share: f64) -> u64 {
     (share * 1000.0).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_store::evict::Evicted;
+    use larder_telemetry::metrics::Component;
+
+    use super::*;
+
+    fn page(registry: &Registry) -> String {
+        let page = registry.render();
+        let lines = page.lines().filter(|line| !line.starts_with('#'));
+        lines
+            .filter(|line| line.contains("red"))
+            .map(|line| format!("{line}\n"))
+            .collect()
+    }
+
+    #[test]
+    fn the_page_counts_on_over_leaders_and_forgets_tenants() {
+        let registry = Registry::new(Component::Master);
+        let red = TenantId::new("red").expect("a name");
+        let with = |hits, bytes| PoolSignals {
+            tenants: vec![(
+                red.clone(),
+                Signals {
+                    hits,
+                    hit_ratios: [Some(0.25), None, None],
+                    eviction_age_p50_ms: Some(90_000),
+                    evicted: [Evicted {
+                        objects: 1,
+                        replicas: 0,
+                        bytes,
+                    }; 3],
+                    ..Signals::default()
+                },
+            )],
+            ..PoolSignals::default()
+        };
+        let mut shown = Shown::default();
+        let before = page(&registry);
+        shown.refresh(&registry, &with(5, 10));
+        shown.refresh(&registry, &with(7, 10));
+        let text = page(&registry);
+        assert!(
+            text.contains("larder_master_hits_total{tenant=\"red\"} 7"),
+            "{text}"
+        );
+        assert!(
+            text.contains("hit_ratio_per_mille{tenant=\"red\",minutes=\"1\"} 250"),
+            "{text}"
+        );
+        assert!(
+            text.contains("age_seconds{tenant=\"red\",percentile=\"50\"} 90"),
+            "{text}"
+        );
+        // A new leader of the same process counts from nothing.
+        shown.refresh(&registry, &with(2, 1));
+        let text = page(&registry);
+        assert!(
+            text.contains("larder_master_hits_total{tenant=\"red\"} 9"),
+            "{text}"
+        );
+        registry.forget("tenant", "red");
+        shown.forget(&red);
+        assert_eq!(
+            page(&registry),
+            before,
+            "b59: series vanish with their tenant"
+        );
+    }
 }

@@ -180,7 +180,7 @@ fn pins_hold_as_long_as_they_say() {
     world.turns(3);
     let gone = world.evicted.iter().map(|(_, key, _)| key.to_string());
     let gone: Vec<String> = gone.collect();
-    assert!(gone.iter().all(|key| *key >= "k014".to_owned()), "{gone:?}");
+    assert!(gone.iter().all(|key| key.as_str() >= "k014"), "{gone:?}");
     assert!(
         (21..28).all(|number| gone.contains(&format!("k{number:03}"))),
         "the unpinned first: {gone:?}"

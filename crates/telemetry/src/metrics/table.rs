@@ -102,7 +102,7 @@ metrics! {
         "larder_master_ghost_ratio_per_mille" ["tenant", "minutes"]
         "Ghost hits of a thousand misses over about so many minutes.";
     MasterEvictionAge Master Kind::Gauge, Seconds,
-        "larder_master_eviction_age_seconds" ["tenant", "quantile"]
+        "larder_master_eviction_age_seconds" ["tenant", "percentile"]
         "For how long what was evicted in about the last hour had not been used.";
     MasterEvictedTotal Master Kind::Counter, Count,
         "larder_master_evicted_total" ["tenant", "cause"]
