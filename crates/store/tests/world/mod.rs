@@ -439,6 +439,7 @@ impl World {
             for op in ops {
                 let effects = apply(&mut self.state, op);
                 assert_eq!(effects.corruption, None);
+                self.heard.take(op, &effects);
                 self.objects_lost += effects.objects_lost;
                 assert_eq!(apply(&mut self.standby, op).corruption, None);
                 self.note_eviction(op);
