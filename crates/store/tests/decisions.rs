@@ -3,7 +3,10 @@
 mod agents;
 mod corruption;
 mod eviction;
+mod pins;
 mod puts;
+mod removals;
 mod space;
 mod sweeps;
 mod tenants;
+mod upserts;

@@ -5,14 +5,17 @@
 
 mod get;
 mod mount;
+mod pin;
 mod put;
+mod put_end;
 mod relief;
 mod remove;
 mod slab;
 mod tenant;
 
-use larder_types::{Key, PoolTime, Reason, TenantId};
+use larder_types::{Key, PoolTime, Reason, TenantId, Version};
 
+use crate::effects::Discard;
 use crate::leader::Leader;
 use crate::op::Op;
 use crate::overlay::TenantOp;
@@ -58,6 +61,7 @@ impl Leader {
         now: PoolTime,
         random: &mut dyn FnMut() -> u64,
     ) -> Decision {
+        self.leases.begin();
         let outcome = self.admit(request).and_then(|()| match request {
             Request::PutStart { .. } => self.put_start(state, request, now, random),
             Request::PutEnd {
@@ -66,7 +70,7 @@ impl Leader {
                 key,
                 version,
                 written,
-            } => self.put_end(state, (*session, tenant, key, *version), written),
+            } => self.put_end(state, (*session, tenant, key, *version), written, now),
             Request::PutRevoke {
                 session,
                 tenant,
@@ -74,21 +78,20 @@ impl Leader {
                 version,
             } => self.put_revoke(state, (*session, tenant, key, *version)),
             Request::Get { tenant, key } => {
-                let outcome = self.get(state, tenant, key);
+                let outcome = self.get(state, tenant, key, now);
                 self.looked_up(state, (tenant, key), &outcome, now);
                 outcome
             }
-            Request::Exists { tenant, key } => {
-                let outcome = self.exists(state, tenant, key);
+            Request::Exists { tenant, key, lease } => {
+                let outcome = self.exists(state, (tenant, key), *lease, now);
                 self.looked_up(state, (tenant, key), &outcome, now);
                 outcome
             }
-            // Nothing grants leases yet, so no lease can protect the object.
             Request::Remove {
                 tenant,
                 key,
-                if_unleased: _,
-            } => self.remove(state, tenant, key),
+                if_unleased,
+            } => self.remove(state, (tenant, key), *if_unleased, now),
             Request::List {
                 tenant,
                 prefix,
@@ -109,6 +112,24 @@ impl Leader {
             Request::TenantSet { tenant, policy } => self.tenant_set(state, tenant, policy),
             Request::TenantDelete { tenant } => self.tenant_delete(state, tenant),
             Request::SessionClosed { session } => Ok(self.session_closed(*session)),
+            Request::PinSet { tenant, key, pin } => self.set_pin(state, tenant, key, *pin),
+            Request::Stat { tenant, key } => self.stat(state, tenant, key, now),
+            Request::ListStats {
+                tenant,
+                prefix,
+                after,
+                limit,
+            } => self.list_stats(state, (tenant, prefix), (after.as_ref(), *limit), now),
+            Request::RemovePrefix {
+                tenant,
+                prefix,
+                after,
+                limit,
+                if_unleased,
+            } => {
+                let page = (after.as_ref(), *limit);
+                self.remove_prefix(state, (tenant, prefix), page, *if_unleased, now)
+            }
         });
         match outcome {
             Ok(decision) => {
@@ -184,6 +205,8 @@ impl Leader {
             Request::PutStart { .. }
                 | Request::PutEnd { .. }
                 | Request::Remove { .. }
+                | Request::RemovePrefix { .. }
+                | Request::PinSet { .. }
                 | Request::TenantSet { .. }
                 | Request::TenantDelete { .. }
         );
@@ -259,13 +282,13 @@ impl Leader {
             .cloned()
             .unwrap_or_default();
         for version in own {
-            self.discard_unless_ending(version);
+            self.discard_unless_ending(version, Discard::SessionClosed);
         }
         self.answer(Reply::Done)
     }
 
     /// Gives a pending put up if its end is not proposed yet.
-    pub(crate) fn discard_unless_ending(&mut self, version: larder_types::Version) {
+    pub(crate) fn discard_unless_ending(&mut self, version: Version, cause: Discard) {
         let ending = self
             .overlay
             .by_version
@@ -273,7 +296,7 @@ impl Leader {
             .and_then(|(tenant, key)| self.overlay.pending(tenant, key))
             .is_none_or(|put| put.ending);
         if !ending {
-            self.overlay.discard(version, &mut self.effects);
+            self.overlay.discard(version, cause, &mut self.effects);
         }
     }
 }

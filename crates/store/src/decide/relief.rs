@@ -146,7 +146,7 @@ impl Leader {
     fn leaving_key(&self, state: &State, tenant: &TenantId) -> Option<WaitOn> {
         let id = self.evict.caches.get(tenant)?.one_leaving()?;
         let (key, _) = state.tenant(tenant)?.objects.by_id(id)?;
-        Some(WaitOn::Key(tenant.clone(), key.clone()))
+        Some(WaitOn::Key(tenant.clone(), key.to_key()))
     }
 
     /// The answer to a put that has waited for space as long as it may.

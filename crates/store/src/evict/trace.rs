@@ -73,7 +73,10 @@ impl Lot {
 }
 
 /// The whole part of what is not negative.
-#[expect(clippy::cast_sign_loss, reason = "the cast ends at 0 and at the largest number")]
+#[expect(
+    clippy::cast_sign_loss,
+    reason = "the cast ends at 0 and at the largest number"
+)]
 const fn whole(number: f64) -> u64 {
     number as u64
 }
