@@ -1,6 +1,7 @@
 //! What the leader decides, case by case.
 
 mod agents;
+mod codes;
 mod corruption;
 mod eviction;
 mod pins;
