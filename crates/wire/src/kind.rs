@@ -54,6 +54,14 @@ kinds! {
     List = 22,
     /// [`crate::master::Usage`].
     Usage = 23,
+    /// [`crate::master::Pin`].
+    Pin = 24,
+    /// [`crate::master::Stat`].
+    Stat = 25,
+    /// [`crate::master::ListStats`].
+    ListStats = 26,
+    /// [`crate::master::RemovePrefix`].
+    RemovePrefix = 27,
 
     /// [`crate::agent::Mount`].
     Mount = 32,
@@ -82,4 +90,17 @@ kinds! {
     OpenView = 54,
     /// Unix socket only: [`crate::data::CloseView`].
     CloseView = 55,
+}
+
+/// Calls `$with!` with the name of every call of clients to a master. Each is a kind, a body in
+/// [`crate::master`] and a case of what masters and clients make of it: they are made from this
+/// list, so that none of them forgets one.
+#[macro_export]
+macro_rules! client_calls {
+    ($with:ident) => {
+        $with! {
+            PutStart, PutEnd, PutRevoke, Get, Exists, Remove, List, Usage, Pin, Stat, ListStats,
+            RemovePrefix,
+        }
+    };
 }
