@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use larder_store::MAX_LISTED;
@@ -115,8 +116,9 @@ impl Walk {
 pub(super) async fn list(
     State(admin): State<Admin>,
     Path(tenant): Path<String>,
-    Query(asked): Query<Asked>,
+    asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, Rejection> {
+    let Query(asked) = asked.map_err(Rejection::bad_argument)?;
     let mut walk = Walk::new(&tenant, &asked)?;
     let (until, mut found) = (Instant::now() + DEADLINE, Vec::new());
     for _ in 0..MAX_PAGES {
@@ -138,8 +140,9 @@ pub(super) async fn remove(
     State(admin): State<Admin>,
     axum::Extension(asker): axum::Extension<Asker>,
     Path(tenant): Path<String>,
-    Query(asked): Query<Asked>,
+    asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, Rejection> {
+    let Query(asked) = asked.map_err(Rejection::bad_argument)?;
     let object = format!("{tenant}/objects?pattern={}", asked.pattern);
     let done = remove_matching(&admin, &tenant, &asked).await;
     let outcome = match &done {

@@ -4,6 +4,7 @@ mod admin;
 mod agents;
 mod batches;
 mod life;
+mod objects;
 mod peer;
 mod refused;
 mod reviews;
