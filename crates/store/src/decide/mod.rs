@@ -62,7 +62,35 @@ impl Leader {
         random: &mut dyn FnMut() -> u64,
     ) -> Decision {
         self.leases.begin();
-        let outcome = self.admit(request).and_then(|()| match request {
+        let outcome = match self.admit(request) {
+            Ok(()) => self.route(state, request, now, random),
+            Err(stop) => Err(stop),
+        };
+        match outcome {
+            Ok(decision) => {
+                if let Decision::Reply { ops, .. } | Decision::Wait { ops, .. } = &decision {
+                    self.touch(state, ops);
+                }
+                decision
+            }
+            Err(Stop::Refused(refusal)) => Decision::Refused(refusal),
+            Err(Stop::Wait(on)) => Decision::Wait {
+                ops: Vec::new(),
+                on,
+                for_space: false,
+            },
+        }
+    }
+
+    /// Requests about objects; the others go on.
+    fn route(
+        &mut self,
+        state: &State,
+        request: &Request,
+        now: PoolTime,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Outcome {
+        match request {
             Request::PutStart { .. } => self.put_start(state, request, now, random),
             Request::PutEnd {
                 session,
@@ -99,19 +127,6 @@ impl Leader {
                 limit,
             } => self.list(state, tenant, prefix, after.as_ref(), *limit),
             Request::Usage { tenant } => self.usage(state, tenant),
-            Request::Mount { .. } => self.mount(state, request, now),
-            Request::Unmount { agent } => self.unmount(state, *agent),
-            Request::Heartbeat { agent, incarnation } => self.heartbeat(*agent, *incarnation, now),
-            Request::AgentGone { agent, incarnation } => {
-                Ok(self.agent_gone(state, *agent, *incarnation, now))
-            }
-            Request::SlabReady { slab } => self.slab_ready(state, *slab),
-            Request::SlabReturned { slab } => self.slab_returned(state, *slab),
-            Request::SlabFailed { slab, detail: _ } => self.slab_failed(state, *slab, now),
-            Request::Released { extents, agent } => self.released(state, extents, *agent, now),
-            Request::TenantSet { tenant, policy } => self.tenant_set(state, tenant, policy),
-            Request::TenantDelete { tenant } => self.tenant_delete(state, tenant),
-            Request::SessionClosed { session } => Ok(self.session_closed(*session)),
             Request::PinSet { tenant, key, pin } => self.set_pin(state, tenant, key, *pin),
             Request::Stat { tenant, key } => self.stat(state, tenant, key, now),
             Request::ListStats {
@@ -130,20 +145,27 @@ impl Leader {
                 let page = (after.as_ref(), *limit);
                 self.remove_prefix(state, (tenant, prefix), page, *if_unleased, now)
             }
-        });
-        match outcome {
-            Ok(decision) => {
-                if let Decision::Reply { ops, .. } | Decision::Wait { ops, .. } = &decision {
-                    self.touch(state, ops);
-                }
-                decision
+            _ => self.route_pool(state, request, now),
+        }
+    }
+
+    /// Requests of agents, and about tenants and sessions.
+    fn route_pool(&mut self, state: &State, request: &Request, now: PoolTime) -> Outcome {
+        match request {
+            Request::Mount { .. } => self.mount(state, request, now),
+            Request::Unmount { agent } => self.unmount(state, *agent),
+            Request::Heartbeat { agent, incarnation } => self.heartbeat(*agent, *incarnation, now),
+            Request::AgentGone { agent, incarnation } => {
+                Ok(self.agent_gone(state, *agent, *incarnation, now))
             }
-            Err(Stop::Refused(refusal)) => Decision::Refused(refusal),
-            Err(Stop::Wait(on)) => Decision::Wait {
-                ops: Vec::new(),
-                on,
-                for_space: false,
-            },
+            Request::SlabReady { slab } => self.slab_ready(state, *slab),
+            Request::SlabReturned { slab } => self.slab_returned(state, *slab),
+            Request::SlabFailed { slab, detail: _ } => self.slab_failed(state, *slab, now),
+            Request::Released { extents, agent } => self.released(state, extents, *agent, now),
+            Request::TenantSet { tenant, policy } => self.tenant_set(state, tenant, policy),
+            Request::TenantDelete { tenant } => self.tenant_delete(state, tenant),
+            Request::SessionClosed { session } => Ok(self.session_closed(*session)),
+            _ => refuse(Reason::Internal, "a request that nobody decides"),
         }
     }
 

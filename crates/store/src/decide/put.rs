@@ -5,6 +5,7 @@ use larder_types::{AgentId, Attributes, Extent, Key, Pin, PoolTime, Reason, Sess
 use super::{Outcome, Right, Stop, refuse};
 use crate::effects::Discard;
 use crate::leader::Leader;
+use crate::objects::ObjectRef;
 use crate::overlay::Pending;
 use crate::place::{Candidate, Need, Room, Wish, rank};
 use crate::quota::{Charge, admit, excess};
@@ -29,6 +30,17 @@ struct Ask<'a> {
 impl Ask<'_> {
     fn replicas(&self) -> usize {
         usize::from(self.wanted)
+    }
+
+    /// How many of these agents it takes; those with room stand first. Fewer replicas now are
+    /// better than none for a put that may have fewer: what is missing is made later.
+    fn count_of(&self, ranked: &[Candidate]) -> usize {
+        let most = self.replicas().min(ranked.len());
+        match ranked.iter().filter(|c| c.room.is_some()).count() {
+            0 => most,
+            _ if self.strict => most,
+            with_room => most.min(with_room),
+        }
     }
 
     /// Whether some preferred agent, of as many as there are replicas, got none.
@@ -73,21 +85,9 @@ impl Leader {
         let attributes = self.attributes(attributes)?;
         self.untouched(state, tenant, key)?;
         let base = held.objects.get(key);
-        match (base, mode) {
-            (Some(object), PutMode::Create) => {
-                let version = object.version();
-                return refuse(Reason::AlreadyExists, format!("version {version}"));
-            }
-            (Some(object), PutMode::Upsert { if_unleased }) => {
-                if *if_unleased {
-                    self.unleased(tenant, object, now)?;
-                }
-                // Room for it is not made by what it replaces: that stays until its end.
-                self.leases.spare(tenant, object.id());
-            }
-            (None, _) => {}
+        if let Some(object) = base {
+            self.may_replace(tenant, object, *mode, now)?;
         }
-        let stays_pinned = base.is_some_and(|object| object.attributes().pin == Pin::Hard);
         self.take_over(tenant, key, now)?;
         self.room_for_a_put()?;
         let too_large = || Refusal::new(Reason::TooLarge, format!("asked {size_bytes}"));
@@ -96,6 +96,11 @@ impl Leader {
             .bytes
             .checked_mul(u64::from(*replicas))
             .ok_or_else(too_large)?;
+        let pinned_bytes = match (attributes.pin, base.map(|object| object.attributes().pin)) {
+            (Pin::Hard, _) | (Pin::None, Some(Pin::Hard)) => asked,
+            _ => 0,
+        };
+        self.admit_pinned(held, tenant, pinned_bytes)?;
         // An upsert is charged beside the object that it will replace until it ends.
         let used = Charge {
             bytes: held.used_bytes,
@@ -108,13 +113,6 @@ impl Leader {
                 None => refuse(refusal.reason, refusal.detail),
             };
         }
-        let is_pinned = match attributes.pin {
-            Pin::Hard => true,
-            Pin::Soft { .. } => false,
-            Pin::None => stays_pinned,
-        };
-        let pinned_bytes = if is_pinned { asked } else { 0 };
-        self.admit_pinned(held, tenant, pinned_bytes)?;
 
         let ask = Ask {
             session: *session,
@@ -136,6 +134,26 @@ impl Leader {
         let compact = held_bytes < slab_bytes.saturating_mul(candidates.len() as u64);
         rank(&mut candidates, Wish { preferred, compact }, random);
         self.grant(state, &ask, &candidates, now)
+    }
+
+    /// Whether a put may take the place of an object.
+    fn may_replace(
+        &mut self,
+        tenant: &TenantId,
+        object: ObjectRef<'_>,
+        mode: PutMode,
+        now: PoolTime,
+    ) -> Result<(), Stop> {
+        let PutMode::Upsert { if_unleased } = mode else {
+            let version = object.version();
+            return refuse(Reason::AlreadyExists, format!("version {version}"));
+        };
+        if if_unleased {
+            self.unleased(tenant, object, now)?;
+        }
+        // Room for it is not made by what it replaces: that stays until its end.
+        self.leases.spare(tenant, object.id());
+        Ok(())
     }
 
     /// The attributes with every time filled in.
@@ -223,14 +241,7 @@ impl Leader {
         ranked: &[Candidate],
         now: PoolTime,
     ) -> Outcome {
-        // Those with room stand first. Fewer replicas now are better than none for a put that may
-        // have fewer: what is missing is made later.
-        let with_room = ranked.iter().filter(|c| c.room.is_some()).count();
-        let count = match ask.replicas().min(ranked.len()) {
-            most if ask.strict || with_room == 0 => most,
-            most => most.min(with_room),
-        };
-        let chosen = &ranked[..count];
+        let chosen = &ranked[..ask.count_of(ranked)];
         let Some(rooms) = chosen.iter().map(|c| c.room).collect::<Option<Vec<Room>>>() else {
             return self.relieve(state, ask.tenant, ask.need, ranked, now);
         };
@@ -254,6 +265,17 @@ impl Leader {
                 for_space: false,
             });
         }
+        self.reserve(state, ask, replicas, now)
+    }
+
+    /// Gives a put its version and its extents.
+    fn reserve(
+        &mut self,
+        state: &State,
+        ask: &Ask<'_>,
+        replicas: Vec<Vec<Extent>>,
+        now: PoolTime,
+    ) -> Outcome {
         let Some(version) = self.next_version() else {
             return refuse(Reason::Internal, "all versions of this epoch are given");
         };
