@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 
+use larder_client::{AgentName, GroupId, Pin};
+
 use crate::bytes_text::parse_bytes;
 
 const EXIT_CODES: &str = "\
@@ -92,11 +94,17 @@ pub(crate) enum Command {
     /// Say which keys hold objects; exit code 3 if one does not.
     Exists(Keys),
     /// Remove objects.
-    Remove(Keys),
+    #[command(visible_alias = "rm")]
+    Remove(Remove),
+    /// Protect objects from eviction.
+    Pin(PinArgs),
+    /// Take the pins of objects away.
+    Unpin(Keys),
     /// List keys in order.
     Ls(Ls),
-    /// Show what the tenant uses, its limits, and the size of the pool.
-    Stat,
+    /// Show what is known of objects; without keys, what the tenant uses, its limits, and the size
+    /// of the pool.
+    Stat(Stat),
     /// Measure puts and gets; every byte is checked.
     Bench(Bench),
     /// Start a pool as processes of this machine.
@@ -159,6 +167,60 @@ pub(crate) struct Put {
     /// Number of replicas; without it as the pool says.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=3))]
     pub(crate) replicas: Option<u8>,
+    /// Fail if there cannot be that many replicas, instead of writing fewer.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Replace the object if there is one; what other options do not say of it stays.
+    #[arg(long)]
+    pub(crate) upsert: bool,
+    /// With --upsert, fail while a reader's lease protects the object.
+    #[arg(long, requires = "upsert")]
+    pub(crate) if_unleased: bool,
+    /// What protects it from eviction: hard, soft, or soft for a time, as in soft=10m.
+    #[arg(long, value_parser = parse_pin)]
+    pub(crate) pin: Option<Pin>,
+    /// Objects of one group are evicted together.
+    #[arg(long)]
+    pub(crate) group: Option<GroupId>,
+    /// What its bytes are, 0 to 9: 0 unknown, 1 KV cache, 2 tensor, 3 weight, 4 sample,
+    /// 5 activation, 6 gradient, 7 optimizer state, 8 metadata, 9 general.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
+    pub(crate) data_type: u8,
+    /// Agent that should hold a replica; may be given several times, the best first.
+    #[arg(long = "prefer", value_name = "AGENT")]
+    pub(crate) preferred: Vec<AgentName>,
+}
+
+/// Arguments of `remove`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Remove {
+    /// The keys.
+    #[arg(required_unless_present = "prefix", conflicts_with = "prefix")]
+    pub(crate) keys: Vec<OsString>,
+    /// Remove every object whose key starts so; an empty prefix is all of the tenant's objects.
+    #[arg(long)]
+    pub(crate) prefix: Option<OsString>,
+    /// Leave objects that a reader's lease protects.
+    #[arg(long)]
+    pub(crate) if_unleased: bool,
+}
+
+/// Arguments of `pin`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PinArgs {
+    /// The keys.
+    #[arg(required = true)]
+    pub(crate) keys: Vec<OsString>,
+    /// How: hard, soft, or soft for a time, as in soft=10m.
+    #[arg(long = "as", value_name = "PIN", default_value = "hard", value_parser = parse_pin)]
+    pub(crate) pin: Pin,
+}
+
+/// Arguments of `stat`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Stat {
+    /// The keys.
+    pub(crate) keys: Vec<OsString>,
 }
 
 /// Arguments of `get`.
@@ -174,7 +236,7 @@ pub(crate) struct Get {
     pub(crate) force: bool,
 }
 
-/// Arguments of `exists` and `remove`.
+/// Arguments of `exists` and `unpin`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Keys {
     /// The keys.
@@ -193,6 +255,9 @@ pub(crate) struct Ls {
     /// Stop after so many keys.
     #[arg(long)]
     pub(crate) limit: Option<u64>,
+    /// Show what is known of each object.
+    #[arg(long, short = 'l')]
+    pub(crate) long: bool,
 }
 
 /// Arguments of `bench`.
@@ -279,6 +344,24 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads a pin.
+fn parse_pin(text: &str) -> Result<Pin, String> {
+    match text.split_once('=') {
+        None if text == "hard" => Ok(Pin::Hard),
+        None if text == "none" => Ok(Pin::None),
+        // The pool says for how long.
+        None if text == "soft" => Ok(Pin::Soft { ttl_ms: 0 }),
+        Some(("soft", time)) => {
+            let ttl_ms = parse_duration(time)?.as_millis();
+            let ttl_ms = u64::try_from(ttl_ms).map_err(|error| error.to_string())?;
+            Ok(Pin::Soft { ttl_ms })
+        }
+        _ => Err(format!(
+            "'{text}' is not a pin; write hard, soft, soft=10m or none"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -305,6 +388,16 @@ mod tests {
             "1441m",
         ] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn pins_are_read() {
+        assert_eq!(parse_pin("hard"), Ok(Pin::Hard));
+        assert_eq!(parse_pin("soft"), Ok(Pin::Soft { ttl_ms: 0 }));
+        assert_eq!(parse_pin("soft=2m"), Ok(Pin::Soft { ttl_ms: 120_000 }));
+        for wrong in ["", "hard=1s", "soft=", "soft=5", "firm"] {
+            assert!(parse_pin(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -19,6 +19,7 @@ mod fetch;
 mod folder;
 mod objects;
 mod output;
+mod pins;
 mod process_id;
 mod programs;
 mod status;
@@ -31,6 +32,7 @@ use std::future::Future;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use larder_client::Pin;
 
 use crate::args::{Args, Command, Format, Internal, asks_for_json};
 use crate::environment::{Environment, settle};
@@ -102,9 +104,12 @@ fn perform(args: Args, output: &mut Output) -> Result<u8, CliError> {
         Command::Put(put) => wait(objects::put(&global, &put, output)),
         Command::Get(get) => wait(objects::get(&global, &get, output)),
         Command::Exists(keys) => wait(objects::exists(&global, &keys, output)),
-        Command::Remove(keys) => wait(objects::remove(&global, &keys, output)),
+        Command::Remove(remove) => wait(objects::remove(&global, &remove, output)),
+        Command::Pin(pin) => wait(pins::pin(&global, &pin.keys, pin.pin, output)),
+        Command::Unpin(keys) => wait(pins::pin(&global, &keys.keys, Pin::None, output)),
         Command::Ls(ls) => wait(objects::list(&global, &ls, output)),
-        Command::Stat => wait(objects::stat(&global, output)),
+        Command::Stat(stat) if stat.keys.is_empty() => wait(objects::usage(&global, output)),
+        Command::Stat(stat) => wait(pins::stat(&global, &stat.keys, output)),
         Command::Bench(bench) => wait(bench::bench(&global, &bench, output)),
         Command::Up(up) => wait(up::up(&global, &up, output)),
         Command::Down => wait(down::down(&global, output)),

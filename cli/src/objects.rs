@@ -1,16 +1,17 @@
-//! put, get, exists, remove, ls and stat.
+//! put, get, exists, remove and ls; what the tenant uses.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use larder_client::{Key, TenantUsage};
+use larder_client::{Attributes, Client, DataType, Key, PutMode, PutOptions, TenantUsage};
 use serde_json::{Value, json};
 
-use crate::args::{Get, Global, Keys, Ls, Put};
+use crate::args::{Get, Global, Keys, Ls, Put, Remove};
 use crate::bytes_text::show_bytes;
 use crate::error::{CliError, EXIT_NOT_FOUND};
 use crate::output::Output;
+use crate::pins;
 use crate::target::connect;
 use crate::value::{read_value, write_file};
 
@@ -22,19 +23,48 @@ pub(crate) async fn put(global: &Global, args: &Put, output: &mut Output) -> Res
     let key = key_of(&args.key)?;
     let value = read_value(args.file.as_deref())?;
     let client = connect(global, args.replicas).await?;
-    let info = client.put(key.clone(), value).await?;
+    let done = client.put_with(key.clone(), value, &options(args)).await?;
+    let info = done.object;
     let size = show_bytes(info.size_bytes);
     let value = json!({
         "key": text_of(&key),
         "size_bytes": info.size_bytes,
         "version": info.version.to_string(),
         "digest": format!("{:016x}", info.digest.0),
+        "replicas": done.replicas,
+        "replicas_wanted": done.wanted,
+        "preference_ignored": done.preference_ignored,
     });
-    output.result(
-        &value,
-        &format!("put {key}: {size}, version {}", info.version),
-    )?;
+    let mut human = format!("put {key}: {size}, version {}", info.version);
+    if done.replicas < done.wanted {
+        human += &format!(", {} of {} replicas", done.replicas, done.wanted);
+    }
+    if done.preference_ignored && !args.preferred.is_empty() {
+        human += ", not on all preferred agents";
+    }
+    output.result(&value, &human)?;
     Ok(0)
+}
+
+fn options(args: &Put) -> PutOptions {
+    let mode = if args.upsert {
+        PutMode::Upsert {
+            if_unleased: args.if_unleased,
+        }
+    } else {
+        PutMode::Create
+    };
+    PutOptions {
+        mode,
+        replicas: args.replicas,
+        strict: args.strict,
+        preferred: args.preferred.clone(),
+        attributes: Attributes {
+            pin: args.pin.unwrap_or_default(),
+            group: args.group.clone(),
+            data_type: DataType::new(args.data_type).unwrap_or_default(),
+        },
+    }
 }
 
 /// `larder get`.
@@ -73,7 +103,7 @@ pub(crate) async fn exists(
     args: &Keys,
     output: &mut Output,
 ) -> Result<u8, CliError> {
-    let keys = keys_of(args)?;
+    let keys = keys_of(&args.keys)?;
     let client = connect(global, None).await?;
     let answers = client.exists_batch(keys.clone()).await;
     let mut code = 0;
@@ -107,12 +137,17 @@ pub(crate) async fn exists(
 /// `larder remove`.
 pub(crate) async fn remove(
     global: &Global,
-    args: &Keys,
+    args: &Remove,
     output: &mut Output,
 ) -> Result<u8, CliError> {
-    let keys = keys_of(args)?;
     let client = connect(global, None).await?;
-    let answers = client.remove_batch(keys.clone()).await;
+    if let Some(prefix) = &args.prefix {
+        return remove_prefix(&client, prefix.as_bytes(), args.if_unleased, output).await;
+    }
+    let keys = keys_of(&args.keys)?;
+    let answers = client
+        .remove_batch_with(keys.clone(), args.if_unleased)
+        .await;
     let mut code = 0;
     for (key, answer) in keys.iter().zip(answers) {
         match answer {
@@ -137,6 +172,35 @@ pub(crate) async fn remove(
     Ok(code)
 }
 
+/// Removes page by page, and says after each what is done.
+async fn remove_prefix(
+    client: &Client,
+    prefix: &[u8],
+    if_unleased: bool,
+    output: &mut Output,
+) -> Result<u8, CliError> {
+    let (mut after, mut removed, mut skipped) = (None, 0, 0);
+    loop {
+        let some = client.remove_some(prefix, after, if_unleased).await?;
+        removed += some.removed;
+        skipped += some.skipped;
+        let done = some.last.is_none();
+        let value = json!({ "removed": removed, "skipped": skipped, "done": done });
+        let mut human = format!("removed {removed} objects");
+        if skipped > 0 {
+            human += &format!(", left {skipped} that readers have a lease on");
+        }
+        if !done {
+            human += " so far";
+        }
+        output.result(&value, &human)?;
+        if done {
+            return Ok(0);
+        }
+        after = some.last;
+    }
+}
+
 /// `larder ls`.
 pub(crate) async fn list(global: &Global, args: &Ls, output: &mut Output) -> Result<u8, CliError> {
     let client = connect(global, None).await?;
@@ -147,6 +211,9 @@ pub(crate) async fn list(global: &Global, args: &Ls, output: &mut Output) -> Res
         .unwrap_or_default();
     let mut after = args.after.as_deref().map(key_of).transpose()?;
     let mut left = args.limit.unwrap_or(u64::MAX);
+    if args.long {
+        return pins::list(&client, (prefix, after), left, output).await;
+    }
     while left > 0 {
         let limit = u32::try_from(left).unwrap_or(PAGE_KEYS).min(PAGE_KEYS);
         let page = client.list(prefix, after, limit).await?;
@@ -166,8 +233,8 @@ pub(crate) async fn list(global: &Global, args: &Ls, output: &mut Output) -> Res
     Ok(0)
 }
 
-/// `larder stat`.
-pub(crate) async fn stat(global: &Global, output: &mut Output) -> Result<u8, CliError> {
+/// `larder stat` without keys.
+pub(crate) async fn usage(global: &Global, output: &mut Output) -> Result<u8, CliError> {
     let client = connect(global, None).await?;
     let usage = client.usage().await?;
     let why_not_local = client.why_not_local();
@@ -176,6 +243,7 @@ pub(crate) async fn stat(global: &Global, output: &mut Output) -> Result<u8, Cli
         "why_not_local": why_not_local,
         "tenant": usage.tenant.as_str(),
         "used_bytes": usage.used_bytes,
+        "pinned_bytes": usage.pinned_bytes,
         "reserved_bytes": usage.reserved_bytes,
         "limit_bytes": usage.limit_bytes,
         "objects": usage.objects,
@@ -195,10 +263,11 @@ fn show_usage(usage: &TenantUsage) -> String {
     let bytes = of(usage.limit_bytes.map(show_bytes));
     let objects = of(usage.limit_objects.map(|limit| limit.to_string()));
     format!(
-        "tenant   {}\nused     {}{bytes}\nwriting  {}\nobjects  {}{objects}\n\
+        "tenant   {}\nused     {}{bytes}\npinned   {}\nwriting  {}\nobjects  {}{objects}\n\
          pool     {} on {} agents, {} replica(s) of an object",
         usage.tenant,
         show_bytes(usage.used_bytes),
+        show_bytes(usage.pinned_bytes),
         show_bytes(usage.reserved_bytes),
         usage.objects,
         show_bytes(usage.pool_capacity_bytes),
@@ -207,16 +276,16 @@ fn show_usage(usage: &TenantUsage) -> String {
     )
 }
 
-fn key_of(text: &OsStr) -> Result<Key, CliError> {
+pub(crate) fn key_of(text: &OsStr) -> Result<Key, CliError> {
     Key::new(text.as_bytes()).map_err(|error| CliError::Usage(error.to_string()))
 }
 
-fn keys_of(args: &Keys) -> Result<Vec<Key>, CliError> {
-    args.keys.iter().map(|text| key_of(text)).collect()
+pub(crate) fn keys_of(texts: &[OsString]) -> Result<Vec<Key>, CliError> {
+    texts.iter().map(|text| key_of(text)).collect()
 }
 
 /// A key in a document: as text, or if it is none, as an object with its hexadecimal digits.
-fn text_of(key: &Key) -> Value {
+pub(crate) fn text_of(key: &Key) -> Value {
     match std::str::from_utf8(key.as_bytes()) {
         Ok(text) => text.into(),
         Err(_) => {

@@ -23,7 +23,9 @@ mod get;
 mod local;
 mod options;
 mod put;
+mod removal;
 pub mod session;
+mod stat;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +34,7 @@ use bytes::{Bytes, BytesMut};
 use larder_transfer::transport::SessionSource;
 use larder_types::Incarnation;
 use larder_wire::CallResult;
-use larder_wire::master::{Exists, List, Remove, Usage};
+use larder_wire::master::{Exists, List, Usage};
 use tokio::time::Instant;
 
 use crate::agents::Agents;
@@ -45,9 +47,14 @@ pub use events::EventStream;
 pub use events::follow::{GoneCause, Update};
 pub use larder_transfer::SharedBuffer;
 pub use larder_transfer::transport::View;
-pub use larder_types::{Digest, ErrorCode, Key, KeyError, Principal, Reason, Version};
-pub use larder_wire::master::{Listed, TenantUsage};
+pub use larder_types::{
+    AgentId, AgentName, Attributes, DataType, Digest, ErrorCode, GroupId, Key, KeyError, Pin,
+    Principal, Reason, Version,
+};
+pub use larder_wire::master::{Listed, ListedStats, ObjectStat, PutMode, RemovedSome, TenantUsage};
 pub use options::{ClientOptions, Credential, DEFAULT_DEADLINE};
+pub use put::{PutInfo, PutOptions};
+pub use stat::KnownObject;
 
 /// Reaches one pool as one tenant. Clones share everything but their deadline.
 #[derive(Clone, Debug)]
@@ -156,6 +163,29 @@ impl Client {
         only(self.put_batch(vec![(key, value)]).await)
     }
 
+    /// Puts an object, or replaces the one that the key holds. Readers get the former object until
+    /// this one is complete; a put that fails leaves it.
+    ///
+    /// # Errors
+    /// As [`Client::put`], but for `AlreadyExists`.
+    pub async fn upsert(&self, key: Key, value: Bytes) -> Result<ObjectInfo, ClientError> {
+        let done = self.put_with(key, value, &PutOptions::upsert()).await?;
+        Ok(done.object)
+    }
+
+    /// Puts an object as `options` say.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; with options also `LeaseHeld` and `QuotaPinnedBytes`.
+    pub async fn put_with(
+        &self,
+        key: Key,
+        value: Bytes,
+        options: &PutOptions,
+    ) -> Result<PutInfo, ClientError> {
+        only(self.put_batch_with(vec![(key, value)], options).await)
+    }
+
     /// Gets an object.
     ///
     /// # Errors
@@ -193,31 +223,16 @@ impl Client {
 
     /// Which of the keys hold objects. Each result belongs to the key at its place.
     pub async fn exists_batch(&self, keys: Vec<Key>) -> Vec<Result<bool, ClientError>> {
+        self.probe_batch(keys, false).await
+    }
+
+    /// As [`Client::exists_batch`]; with `lease`, what is there is protected from eviction for a
+    /// while, as a get would, but only once until its next get or put.
+    pub async fn probe_batch(&self, keys: Vec<Key>, lease: bool) -> Vec<Result<bool, ClientError>> {
         let answers = self
-            .per_key(keys, |keys| Request::Exists(Exists { keys }))
+            .per_key(keys, |keys| Request::Exists(Exists { keys, lease }))
             .await;
         answers.into_iter().map(|(answer, _)| answer).collect()
-    }
-
-    /// Removes an object. Nobody can read it when this returns.
-    ///
-    /// # Errors
-    /// [`ClientError::Refused`] with `NotFound` and others of [`Reason`].
-    pub async fn remove(&self, key: Key) -> Result<(), ClientError> {
-        only(self.remove_batch(vec![key]).await)
-    }
-
-    /// Removes objects. Each result belongs to the key at its place.
-    pub async fn remove_batch(&self, keys: Vec<Key>) -> Vec<Result<(), ClientError>> {
-        let answers = self
-            .per_key(keys, |keys| Request::Remove(Remove { keys }))
-            .await;
-        let outcome = |(answer, repeated): (Result<(), ClientError>, bool)| match answer {
-            // The attempt whose reply was lost removed it.
-            Err(error) if repeated && error.reason() == Some(Reason::NotFound) => Ok(()),
-            other => other,
-        };
-        answers.into_iter().map(outcome).collect()
     }
 
     /// Lists keys that start with `prefix`, in order, after `after`; at most 1,024 at a time.
@@ -295,7 +310,7 @@ impl Client {
     async fn per_key<T: serde::de::DeserializeOwned>(
         &self,
         keys: Vec<Key>,
-        request: impl Fn(Vec<Key>) -> Request,
+        mut request: impl FnMut(Vec<Key>) -> Request,
     ) -> Vec<(Result<T, ClientError>, bool)> {
         let deadline = self.deadline();
         let runs = cut(keys.iter().map(|key| key_bytes(key.as_bytes().len())));

@@ -1,6 +1,7 @@
 //! Puts: start, write every replica, end; whatever fails is given up before its caller hears.
 
 mod item;
+mod options;
 mod reserved;
 
 use std::ops::Range;
@@ -18,6 +19,7 @@ use larder_wire::{CallResult, Receipt, SignedCapability};
 use tokio::time::Instant;
 
 use self::item::{Item, checked};
+pub use self::options::{PutInfo, PutOptions};
 use self::reserved::Reserved;
 use crate::agents::Route;
 use crate::batch::{cut, put_bytes};
@@ -37,6 +39,39 @@ struct Failure {
     fault: Option<PutFault>,
 }
 
+/// What a put was granted.
+#[derive(Clone, Copy)]
+struct Granted {
+    version: Version,
+    replicas: u8,
+    wanted: u8,
+    preference_ignored: bool,
+}
+
+impl Granted {
+    fn of(grant: &PutGrant) -> Self {
+        Self {
+            version: grant.version,
+            replicas: u8::try_from(grant.replicas.len()).unwrap_or(u8::MAX),
+            wanted: grant.wanted,
+            preference_ignored: grant.preference_ignored,
+        }
+    }
+
+    fn info(self, item: &Item) -> PutInfo {
+        PutInfo {
+            object: ObjectInfo {
+                version: self.version,
+                size_bytes: item.value.len() as u64,
+                digest: item.digest,
+            },
+            replicas: self.replicas,
+            wanted: self.wanted,
+            preference_ignored: self.preference_ignored,
+        }
+    }
+}
+
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         Self { error, fault: None }
@@ -50,8 +85,27 @@ impl Client {
         &self,
         items: Vec<(Key, Bytes)>,
     ) -> Vec<Result<ObjectInfo, ClientError>> {
+        let done = self.put_batch_with(items, &PutOptions::default()).await;
+        let object = |one: Result<PutInfo, _>| one.map(|info| info.object);
+        done.into_iter().map(object).collect()
+    }
+
+    /// Puts objects that all have the same options. Each result belongs to the item at its place.
+    pub async fn put_batch_with(
+        &self,
+        items: Vec<(Key, Bytes)>,
+        options: &PutOptions,
+    ) -> Vec<Result<PutInfo, ClientError>> {
         let deadline = self.deadline();
-        let runs = cut(items.iter().map(|(key, _)| put_bytes(key.as_bytes().len())));
+        let named = options
+            .attributes
+            .group
+            .as_ref()
+            .map_or(0, |g| g.as_str().len());
+        let more_bytes = preferred_bytes(options) + named;
+        let runs = cut(items
+            .iter()
+            .map(|(key, _)| put_bytes(key.as_bytes().len() + more_bytes)));
         let mut items = items.into_iter();
         let mut results = Vec::new();
         for run in runs {
@@ -59,7 +113,7 @@ impl Client {
             for (key, value) in items.by_ref().take(run.len()) {
                 ready.push(checked(key, value).await);
             }
-            self.put_run(&ready, deadline, &mut results).await;
+            self.put_run(&ready, options, deadline, &mut results).await;
         }
         results
     }
@@ -68,26 +122,25 @@ impl Client {
     async fn put_run(
         &self,
         items: &[Item],
+        options: &PutOptions,
         deadline: Instant,
-        results: &mut Vec<Result<ObjectInfo, ClientError>>,
+        results: &mut Vec<Result<PutInfo, ClientError>>,
     ) {
-        let mut done: Vec<Option<Result<ObjectInfo, ClientError>>> = vec![None; items.len()];
+        let mut done: Vec<Option<Result<PutInfo, ClientError>>> = vec![None; items.len()];
         let mut open: Vec<usize> = (0..items.len()).collect();
         let mut starts = 1;
         while !open.is_empty() {
-            let outcomes = self.put_round(items, &open, starts > 1, deadline).await;
+            let outcomes = self
+                .put_round((items, options), &open, starts > 1, deadline)
+                .await;
             let left = deadline.saturating_duration_since(Instant::now());
             let random = rand::random();
             let mut again = Vec::new();
             let mut pause = Duration::ZERO;
             for (at, outcome) in open.into_iter().zip(outcomes) {
                 let failure = match outcome {
-                    Ok(version) => {
-                        done[at] = Some(Ok(ObjectInfo {
-                            version,
-                            size_bytes: items[at].value.len() as u64,
-                            digest: items[at].digest,
-                        }));
+                    Ok(granted) => {
+                        done[at] = Some(Ok(granted.info(&items[at])));
                         continue;
                     }
                     Err(failure) => failure,
@@ -122,16 +175,24 @@ impl Client {
     /// Starts, writes and ends the items at `open`, once.
     async fn put_round(
         &self,
-        items: &[Item],
+        (items, options): (&[Item], &PutOptions),
         open: &[usize],
         started_before: bool,
         deadline: Instant,
-    ) -> Vec<Result<Version, Failure>> {
+    ) -> Vec<Result<Granted, Failure>> {
+        let preferred = if options.preferred.is_empty() {
+            self.inner.agents.local_name().into_iter().collect()
+        } else {
+            options.preferred.clone()
+        };
         let starts = open.iter().map(|at| PutStartItem {
             key: items[*at].key.clone(),
             size_bytes: items[*at].value.len() as u64,
-            replicas: self.inner.replicas,
-            preferred: self.inner.agents.local_name(),
+            replicas: options.replicas.unwrap_or(self.inner.replicas),
+            preferred: preferred.clone(),
+            mode: options.mode,
+            strict: options.strict,
+            attributes: options.attributes.clone(),
         });
         let request = Request::PutStart(PutStart {
             items: starts.collect(),
@@ -168,7 +229,7 @@ impl Client {
             .await;
         let done = outcomes
             .iter()
-            .filter_map(|outcome| outcome.as_ref().ok().copied())
+            .filter_map(|outcome| outcome.as_ref().ok().map(|granted| granted.version))
             .collect();
         reserved.settle(&done, deadline).await;
         outcomes
@@ -182,7 +243,7 @@ impl Client {
         grant: CallResult<PutGrant>,
         ours: bool,
         deadline: Instant,
-    ) -> Result<(Version, Vec<Receipt>), Failure> {
+    ) -> Result<(Granted, Vec<Receipt>), Failure> {
         let grant = grant.map_err(|error| Failure {
             fault: Some(PutFault::Start {
                 reason: error.reason,
@@ -191,7 +252,7 @@ impl Client {
             error: error.into(),
         })?;
         let receipts = self.write_object(route, item, &grant, deadline).await?;
-        Ok((grant.version, receipts))
+        Ok((Granted::of(&grant), receipts))
     }
 
     /// Ends what was written, in one call.
@@ -199,16 +260,17 @@ impl Client {
         &self,
         items: &[Item],
         open: &[usize],
-        written: Vec<Result<(Version, Vec<Receipt>), Failure>>,
+        written: Vec<Result<(Granted, Vec<Receipt>), Failure>>,
         started_by: SessionId,
         deadline: Instant,
-    ) -> Vec<Result<Version, Failure>> {
+    ) -> Vec<Result<Granted, Failure>> {
         let mut ends = Vec::new();
-        let mut outcomes: Vec<Result<Version, Failure>> = Vec::with_capacity(written.len());
+        let mut outcomes: Vec<Result<Granted, Failure>> = Vec::with_capacity(written.len());
         let mut ended = Vec::new();
         for (place, written) in written.into_iter().enumerate() {
             match written {
-                Ok((version, receipts)) => {
+                Ok((granted, receipts)) => {
+                    let version = granted.version;
                     let key = items[open[place]].key.clone();
                     ends.push(PutEndItem {
                         key,
@@ -216,7 +278,7 @@ impl Client {
                         receipts,
                     });
                     ended.push(place);
-                    outcomes.push(Ok(version));
+                    outcomes.push(Ok(granted));
                 }
                 Err(failure) => outcomes.push(Err(failure)),
             }
@@ -345,6 +407,12 @@ impl Client {
     }
 }
 
+/// What the names of preferred agents take in a start.
+fn preferred_bytes(options: &PutOptions) -> usize {
+    let names = options.preferred.iter();
+    names.map(|name| name.as_str().len() + 2).sum()
+}
+
 /// Where an extent's bytes stand in the object.
 fn part_of(value: &Bytes, offset_bytes: u64, extent: &Extent) -> Result<Range<usize>, ClientError> {
     let end_bytes = offset_bytes.checked_add(extent.length_bytes);
@@ -358,7 +426,7 @@ fn part_of(value: &Bytes, offset_bytes: u64, extent: &Extent) -> Result<Range<us
     }
 }
 
-fn same(count: usize, error: &ClientError) -> Vec<Result<Version, Failure>> {
+fn same(count: usize, error: &ClientError) -> Vec<Result<Granted, Failure>> {
     (0..count).map(|_| Err(error.clone().into())).collect()
 }
 

@@ -12,8 +12,9 @@ mod tests;
 pub const CALLS_MAX: u32 = 64;
 /// The most times a put is started.
 pub const PUT_STARTS_MAX: u32 = 8;
-/// The most times the master is asked where an object is.
-pub const GET_ASKS_MAX: u32 = 3;
+/// The most times the master is asked where an object is. An object that is replaced again and
+/// again may have moved each time.
+pub const GET_ASKS_MAX: u32 = 8;
 /// The most times one extent is written under one grant.
 pub const WRITES_MAX: u32 = 3;
 

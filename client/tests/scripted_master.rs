@@ -381,6 +381,8 @@ async fn a_grant_that_nobody_waits_for_is_given_up() {
         version,
         discard_ms: 30_000,
         replicas: Vec::new(),
+        wanted: 1,
+        preference_ignored: false,
     };
     let mut put = Box::pin(client.put(key("k"), bytes::Bytes::from_static(b"v")));
     let asked = tokio::select! {

@@ -1,5 +1,6 @@
 //! The admin port: metrics and probes for everybody, the rest for the operator and administrators.
 
+pub(crate) mod objects;
 mod reject;
 
 use std::sync::Arc;
@@ -89,6 +90,10 @@ fn router(admin: Admin) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/tenants", get(tenants))
         .route("/v1/tenants/{id}", put(put_tenant).delete(delete_tenant))
+        .route(
+            "/v1/tenants/{id}/objects",
+            get(objects::list).delete(objects::remove),
+        )
         .route("/v1/agents", get(agents))
         .route("/v1/check", get(check))
         .fallback(|| async { Rejection::not_found("no such route") })

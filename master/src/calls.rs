@@ -30,6 +30,8 @@ pub(crate) enum Origin {
     Peer(ConnectionId, Header),
     /// The admin port.
     Admin(oneshot::Sender<AdminAnswer>),
+    /// The admin port, which wants to hear how many items were done.
+    AdminMany(oneshot::Sender<AdminAnswer>),
     /// Nobody wants to hear.
     Own,
 }

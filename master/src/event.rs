@@ -1,6 +1,6 @@
 //! What the leader is told: one typed event, over one bounded channel, from everybody.
 
-use larder_types::{Principal, TenantId};
+use larder_types::{Key, Principal, TenantId};
 use larder_wire::{CallError, Header, Purpose, Refused, Welcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -61,6 +61,19 @@ pub(crate) enum AdminAsk {
     Check,
     /// Bring the gauges up to date.
     Gauges,
+    /// Some keys of a tenant with the sizes of their objects.
+    Keys {
+        tenant: TenantId,
+        prefix: Vec<u8>,
+        after: Option<Key>,
+        limit: usize,
+    },
+    /// Remove some objects of a tenant.
+    Remove {
+        tenant: TenantId,
+        keys: Vec<Key>,
+        if_unleased: bool,
+    },
 }
 
 /// The answer for the admin port: a document.

@@ -284,10 +284,7 @@ impl<L: Log> Leading<L> {
     }
 
     fn tick(&mut self) {
-        let pending = self.core.leader.pending_puts();
         let ops = self.core.leader.tick(&self.core.state, self.core.now);
-        self.metrics
-            .discarded(pending, self.core.leader.pending_puts());
         let effects = self.core.leader.take_effects();
         self.route(effects);
         let goes_on = |op: &Op| matches!(op, Op::TenantPurge { .. } | Op::SegmentSwept { .. });

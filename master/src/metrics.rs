@@ -4,7 +4,7 @@ mod signals;
 
 use std::collections::{BTreeSet, HashMap};
 
-use larder_store::{Health, Leader, SlabPhase, State};
+use larder_store::{Discard, Health, Leader, SlabPhase, State};
 use larder_telemetry::metrics::{CounterHandle, HistogramHandle};
 use larder_telemetry::{Metric, Registry};
 use larder_types::TenantId;
@@ -83,14 +83,10 @@ impl MasterMetrics {
             .or_insert_with(|| registry.counter(Metric::MasterRequestsTotal, &[kind.name(), code]))
     }
 
-    /// So many puts should be pending, and so many are: the others were given up for a client
-    /// that went away or was too slow.
-    pub(crate) fn discarded(&self, expected: usize, pending: usize) {
-        let discarded = expected.saturating_sub(pending);
-        if discarded > 0 {
-            self.registry
-                .inc(Metric::MasterDiscardedPutsTotal, &[], discarded as u64);
-        }
+    /// Puts were given up for this cause.
+    pub(crate) fn discarded(&self, cause: Discard, count: u64) {
+        self.registry
+            .inc(Metric::MasterDiscardedPutsTotal, &[cause.label()], count);
     }
 
     /// What the last check of the state found.
@@ -106,6 +102,7 @@ impl MasterMetrics {
             let label = [id.as_str()];
             set(Metric::MasterObjects, &label, tenant.objects().len() as u64);
             set(Metric::MasterBytes, &label, tenant.used_bytes());
+            set(Metric::MasterPinnedBytes, &label, tenant.pinned_bytes());
             match tenant.policy().limit_bytes {
                 Some(limit) => set(Metric::MasterLimitBytes, &label, limit),
                 None => drop(self.registry.remove(Metric::MasterLimitBytes, &label)),
@@ -120,6 +117,13 @@ impl MasterMetrics {
         self.shown = present;
         let set = |metric, labels: &[&str], value| self.registry.set(metric, labels, value);
         set(Metric::MasterPendingPuts, &[], leader.pending_puts() as u64);
+        set(Metric::MasterPendingBytes, &[], leader.reserved_bytes());
+        set(
+            Metric::MasterDiscardedPuts,
+            &[],
+            leader.discarded_puts() as u64,
+        );
+        set(Metric::MasterDiscardedBytes, &[], leader.discarded_bytes());
         let releasing = state
             .releasing_bytes()
             .saturating_add(leader.discarded_bytes());

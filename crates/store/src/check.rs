@@ -7,7 +7,7 @@ mod overlay;
 
 use std::collections::BTreeMap;
 
-use larder_types::{Extent, TenantId};
+use larder_types::{Extent, Pin, TenantId};
 
 use crate::alloc::Allocator;
 use crate::objects::ObjectId;
@@ -104,12 +104,16 @@ impl Check<'_> {
 
     fn tenant(&mut self, id: &TenantId, tenant: &Tenant) {
         let state = self.state;
-        let mut used_bytes = 0u64;
+        let (mut used_bytes, mut pinned_bytes) = (0u64, 0u64);
         let mut counted = 0;
         for object in tenant.objects.held() {
             counted += 1;
             let key = object.key();
-            used_bytes = used_bytes.saturating_add(object.charge_bytes().unwrap_or(u64::MAX));
+            let charge = object.charge_bytes().unwrap_or(u64::MAX);
+            used_bytes = used_bytes.saturating_add(charge);
+            if object.attributes().pin == Pin::Hard {
+                pinned_bytes = pinned_bytes.saturating_add(charge);
+            }
             let found = tenant
                 .objects
                 .held_at(&key.to_key())
@@ -156,6 +160,10 @@ impl Check<'_> {
                 "{id} is charged {}, its objects take {used_bytes}",
                 tenant.used_bytes
             )
+        });
+        self.expect(pinned_bytes == tenant.pinned_bytes, "pinned bytes", || {
+            let kept = tenant.pinned_bytes;
+            format!("{id} has {kept} pinned, its objects {pinned_bytes}")
         });
         for (agent, segment, index) in &tenant.slabs {
             let owner = state.segment(*segment).or(state.lost.get(segment));

@@ -73,6 +73,48 @@ impl From<RemovalCause> for GoneCause {
     }
 }
 
+/// Why a put was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Discard {
+    /// Its client said so.
+    Revoked,
+    /// Its client's session ended.
+    SessionClosed,
+    /// It was not ended within [`crate::Settings::put_discard_ms`].
+    Expired,
+    /// It was that old, and another client wants the key.
+    TakenOver,
+    /// A segment that it wrote to was lost.
+    AgentLost,
+    /// Its tenant is being deleted.
+    TenantDeleted,
+}
+
+impl Discard {
+    /// Every cause.
+    pub const ALL: [Self; 6] = [
+        Self::Revoked,
+        Self::SessionClosed,
+        Self::Expired,
+        Self::TakenOver,
+        Self::AgentLost,
+        Self::TenantDeleted,
+    ];
+
+    /// The name, as it stands in messages and metric labels.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Revoked => "revoked",
+            Self::SessionClosed => "session_closed",
+            Self::Expired => "expired",
+            Self::TakenOver => "taken_over",
+            Self::AgentLost => "agent_lost",
+            Self::TenantDeleted => "tenant_deleted",
+        }
+    }
+}
+
 /// An object that an op took away without naming it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone {
@@ -84,6 +126,28 @@ pub struct Gone {
     pub version: Version,
     /// Why it is gone.
     pub cause: GoneCause,
+}
+
+/// How many puts were given up, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Discards([u64; Discard::ALL.len()]);
+
+impl Discards {
+    pub(crate) fn count(&mut self, cause: Discard) {
+        self.0[cause as usize] += 1;
+    }
+
+    /// Each cause that came up, with how often.
+    pub fn iter(&self) -> impl Iterator<Item = (Discard, u64)> {
+        let all = Discard::ALL.into_iter().zip(self.0);
+        all.filter(|(_, count)| *count > 0)
+    }
+
+    fn append(&mut self, other: Self) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+    }
 }
 
 /// What follows from an op or an event. Standbys drop all of it but `corruption`.
@@ -103,6 +167,8 @@ pub struct Effects {
     /// most the 4,096 that one turn touches. An op that names its object leaves it out: the
     /// caller has key and version in the op and copies them only if somebody wants to know.
     pub gone: Vec<Gone>,
+    /// Pending puts that were given up.
+    pub discards: Discards,
 }
 
 impl Effects {
@@ -119,6 +185,7 @@ impl Effects {
         self.corruption = self.corruption.take().or(other.corruption);
         self.objects_lost += other.objects_lost;
         self.replicas_lost += other.replicas_lost;
+        self.discards.append(other.discards);
         self.gone.append(&mut other.gone);
     }
 

@@ -7,10 +7,12 @@
 
 use std::collections::VecDeque;
 
-use larder_types::{AgentId, Epoch, Extent, PoolTime, TenantId, Version};
+use larder_types::{AgentId, Epoch, Extent, Key, PoolTime, TenantId, Version};
 
 use crate::effects::{Command, Corruption, Effects};
 use crate::evict::Evictor;
+use crate::leases::Leases;
+use crate::objects::ObjectId;
 use crate::op::Op;
 use crate::overlay::Overlay;
 use crate::reply::{Decision, Reply, WaitOn};
@@ -29,6 +31,7 @@ pub struct Leader {
     pub(crate) soft: Soft,
     /// Which objects go when space runs out.
     pub(crate) evict: Evictor,
+    pub(crate) leases: Leases,
     /// An index over state and overlay.
     pub(crate) space: Space,
     /// Commands and wakes that came without an op.
@@ -46,6 +49,7 @@ impl Leader {
     pub fn new(state: &State, epoch: Epoch, settings: Settings, now: PoolTime) -> Self {
         Self {
             epoch,
+            leases: Leases::new(&settings, now),
             settings,
             overlay: Overlay::new(state),
             soft: Soft::new(state, now),
@@ -154,6 +158,24 @@ impl Leader {
                     self.freed(state, extent, now)?;
                 }
             }
+            Op::PutEnd {
+                tenant,
+                key,
+                attributes,
+                ..
+            } => {
+                if let Some(id) = place_of(state, tenant, key) {
+                    self.leases.began(tenant, id, attributes.pin, now);
+                }
+            }
+            Op::PinSet {
+                tenant, key, pin, ..
+            } => {
+                if let Some(id) = place_of(state, tenant, key) {
+                    self.leases.pinned(tenant, id, *pin, now);
+                }
+            }
+            Op::TenantForgotten { tenant } => self.leases.forget(tenant),
             _ => {}
         }
         Ok(())
@@ -285,6 +307,12 @@ impl Leader {
         self.overlay.discarded.len()
     }
 
+    /// What a get protects its object for, in milliseconds.
+    #[must_use]
+    pub const fn lease_ms(&self) -> u64 {
+        self.settings.lease_ms
+    }
+
     /// Extents of discarded or revoked puts that are not released, in aligned bytes.
     #[must_use]
     pub fn discarded_bytes(&self) -> u64 {
@@ -300,7 +328,7 @@ impl Leader {
             .fold(0, |sum, t| sum.saturating_add(t.reserved.bytes))
     }
 
-    /// What pending puts of one tenant are charged: bytes and objects.
+    /// What the pending puts of one tenant are charged: bytes and objects.
     #[must_use]
     pub fn reserved_of(&self, tenant: &TenantId) -> (u64, u64) {
         let reserved = self.overlay.reserved(tenant);
@@ -361,4 +389,8 @@ impl Leader {
             saw_index: self.committed_index,
         }
     }
+}
+
+fn place_of(state: &State, tenant: &TenantId, key: &Key) -> Option<ObjectId> {
+    state.tenant(tenant)?.objects.id(key)
 }

@@ -17,6 +17,7 @@ mod digest;
 mod effects;
 pub mod evict;
 mod leader;
+mod leases;
 mod objects;
 mod op;
 mod overlay;
@@ -36,11 +37,12 @@ mod tick;
 pub use alloc::{AllocError, Allocator};
 pub use apply::apply;
 pub use check::{Finding, check};
-pub use effects::{Command, Corruption, Effects, Gone, GoneCause};
+pub use effects::{Command, Corruption, Discard, Discards, Effects, Gone, GoneCause};
 pub use leader::Leader;
+pub use leases::Protection;
 pub use objects::{Object, ObjectId, ObjectRef, ObjectTable};
 pub use op::{MountedSegment, Op, RemovalCause};
-pub use reply::{Decision, Refusal, Reply, Usage, WaitOn};
+pub use reply::{Decision, ObjectStat, Refusal, Reply, Usage, WaitOn};
 pub use request::{
     MAX_LISTED, MAX_RELEASED, MAX_REPLICAS, MAX_SEGMENTS, PutMode, Request, SegmentOffer,
     TenantPolicy, Written,

@@ -16,7 +16,7 @@ mod view;
 
 use std::collections::BTreeSet;
 
-use larder_types::{Attributes, Digest, Extent, Key, KeyRef, SegmentId, Version};
+use larder_types::{Attributes, Digest, Extent, Key, KeyRef, Pin, SegmentId, Version};
 
 use arena::Arena;
 use radix::{Keys, Radix};
@@ -229,6 +229,13 @@ impl ObjectTable {
         if let Some(Some(record)) = self.records.0.get_mut(id.0) {
             record.displace(&mut self.shared);
             record.place(replicas, &mut self.shared);
+        }
+    }
+
+    /// Gives an object another pin.
+    pub(crate) fn set_pin(&mut self, id: ObjectId, pin: Pin) {
+        if let Some(Some(record)) = self.records.0.get_mut(id.0) {
+            record.set_pin(pin);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Ops: every durable change of the state.
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Attributes, Digest, Extent, Incarnation, Key, SegmentGeneration,
-    SegmentId, SlabRef, TenantId, Version,
+    AgentId, AgentName, AgentUid, Attributes, Digest, Extent, Incarnation, Key, Pin,
+    SegmentGeneration, SegmentId, SlabRef, TenantId, Version,
 };
 
 use crate::request::TenantPolicy;
@@ -165,6 +165,17 @@ pub enum Op {
         /// Whose replica.
         agent: AgentId,
     },
+    /// An object gets another pin.
+    PinSet {
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// The version that the key holds.
+        version: Version,
+        /// The pin that it has from now on.
+        pin: Pin,
+    },
 }
 
 impl Op {
@@ -188,6 +199,7 @@ impl Op {
             Self::Released { .. } => "Released",
             Self::SegmentSwept { .. } => "SegmentSwept",
             Self::ReplicaDropped { .. } => "ReplicaDropped",
+            Self::PinSet { .. } => "PinSet",
         }
     }
 }

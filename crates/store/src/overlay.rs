@@ -12,11 +12,12 @@ mod touch;
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_types::{
-    AgentId, AgentName, Attributes, Extent, Key, PoolTime, SegmentId, SessionId, TenantId, Version,
+    AgentId, AgentName, Attributes, Extent, Key, Pin, PoolTime, SegmentId, SessionId, TenantId,
+    Version,
 };
 
 use crate::alloc::{AllocError, Allocator};
-use crate::effects::Effects;
+use crate::effects::{Discard, Effects};
 use crate::quota::{Charge, charge_of};
 use crate::reply::WaitOn;
 use crate::segment::{SlabKey, free_extent, reserve_extent, slab_key};
@@ -34,6 +35,20 @@ pub(crate) struct Pending {
     pub(crate) since: PoolTime,
     /// Its end is proposed: nothing can take it back.
     pub(crate) ending: bool,
+    /// What it may add to the hard-pinned bytes of its tenant.
+    pub(crate) pinned_bytes: u64,
+}
+
+impl Pending {
+    /// What it would add to the hard-pinned bytes if the object that it replaces is pinned hard
+    /// now. `None` on overflow.
+    pub(crate) fn inherits_bytes(&self) -> Option<u64> {
+        if self.attributes.pin == Pin::None && self.pinned_bytes == 0 {
+            charge_of(&self.replicas)
+        } else {
+            Some(0)
+        }
+    }
 }
 
 /// A put that was given up and is not yet erased everywhere.
@@ -41,6 +56,7 @@ pub(crate) struct Pending {
 pub(crate) struct Discarded {
     pub(crate) tenant: TenantId,
     pub(crate) extents: Vec<Extent>,
+    pub(crate) cause: Discard,
 }
 
 /// Which op is proposed for a tenant.
@@ -68,6 +84,10 @@ pub(crate) struct TenantOverlay {
     /// Keys with a proposed op.
     pub(crate) touched: BTreeSet<Key>,
     pub(crate) reserved: Charge,
+    /// What pending puts and proposed pins may add to the hard-pinned bytes.
+    pub(crate) pinning_bytes: u64,
+    /// What proposed pins add of it.
+    pub(crate) pins: BTreeMap<Key, u64>,
     pub(crate) op: Option<TenantOp>,
 }
 
@@ -151,6 +171,26 @@ impl Overlay {
             .map_or_else(Charge::default, |tenant| tenant.reserved)
     }
 
+    /// What may be added to the hard-pinned bytes of a tenant.
+    pub(crate) fn pinning_bytes(&self, tenant: &TenantId) -> u64 {
+        self.tenants
+            .get(tenant)
+            .map_or(0, |tenant| tenant.pinning_bytes)
+    }
+
+    /// An object is about to be pinned hard, and so is the pending put that would inherit it.
+    fn pin(&mut self, tenant: &TenantId, key: &Key, bytes: u64) {
+        let entry = self.tenants.entry(tenant.clone()).or_default();
+        entry.pins.insert(key.clone(), bytes);
+        let mut more = bytes;
+        if let Some(put) = entry.puts.get_mut(key) {
+            let inherits = put.inherits_bytes().unwrap_or(u64::MAX);
+            put.pinned_bytes = put.pinned_bytes.saturating_add(inherits);
+            more = more.saturating_add(inherits);
+        }
+        entry.pinning_bytes = entry.pinning_bytes.saturating_add(more);
+    }
+
     /// The allocator of a slab with all reservations. `None` if the slab belongs to nobody.
     pub(crate) fn alloc<'a>(&'a self, state: &'a State, slab: SlabKey) -> Option<&'a Allocator> {
         self.allocs
@@ -190,6 +230,7 @@ impl Overlay {
         let bytes = charge_of(&put.replicas).unwrap_or(u64::MAX);
         entry.reserved.bytes = entry.reserved.bytes.saturating_add(bytes);
         entry.reserved.objects += 1;
+        entry.pinning_bytes = entry.pinning_bytes.saturating_add(put.pinned_bytes);
         entry.puts.insert(key.clone(), put);
         Ok(())
     }
@@ -234,6 +275,7 @@ impl Overlay {
         let bytes = charge_of(&put.replicas).unwrap_or(u64::MAX);
         entry.reserved.bytes = entry.reserved.bytes.saturating_sub(bytes);
         entry.reserved.objects = entry.reserved.objects.saturating_sub(1);
+        entry.pinning_bytes = entry.pinning_bytes.saturating_sub(put.pinned_bytes);
         if let Some(versions) = self.by_session.get_mut(&put.session) {
             versions.remove(&version);
             if versions.is_empty() {
@@ -246,10 +288,16 @@ impl Overlay {
 
     /// Gives a pending put up: its charge falls at once, its agents are told to erase it, and its
     /// extents come back when they say so. Whether there is anything to erase.
-    pub(crate) fn discard(&mut self, version: Version, effects: &mut Effects) -> bool {
+    pub(crate) fn discard(
+        &mut self,
+        version: Version,
+        cause: Discard,
+        effects: &mut Effects,
+    ) -> bool {
         let Some((tenant, put)) = self.close(version) else {
             return false;
         };
+        effects.discards.count(cause);
         let extents: Vec<Extent> = put
             .replicas
             .into_iter()
@@ -263,8 +311,14 @@ impl Overlay {
             effects.wake(WaitOn::Erased(version));
             return false;
         }
-        self.discarded
-            .insert(version, Discarded { tenant, extents });
+        self.discarded.insert(
+            version,
+            Discarded {
+                tenant,
+                extents,
+                cause,
+            },
+        );
         true
     }
 

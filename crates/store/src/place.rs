@@ -66,16 +66,17 @@ impl Candidate {
 
 /// How to rank.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    pub(crate) preferred: Option<AgentId>,
+pub(crate) struct Wish<'a> {
+    /// Best first.
+    pub(crate) preferred: &'a [AgentId],
     /// The tenant holds less than a slab per agent: it stays where it has slabs, or it would take
     /// one on every agent for a few bytes.
     pub(crate) compact: bool,
 }
 
-/// Best first: those with room; of them the preferred, then (for a small tenant) those where it
+/// Best first: those with room; of them the preferred in their order, then (for a small tenant) those where it
 /// has a slab already, then the one with the most free bytes; equals by lot.
-pub(crate) fn rank(candidates: &mut [Candidate], wish: Wish, random: &mut dyn FnMut() -> u64) {
+pub(crate) fn rank(candidates: &mut [Candidate], wish: Wish<'_>, random: &mut dyn FnMut() -> u64) {
     for candidate in candidates.iter_mut() {
         candidate.lot = random();
     }
@@ -88,9 +89,12 @@ pub(crate) fn rank(candidates: &mut [Candidate], wish: Wish, random: &mut dyn Fn
                 Room::Coming(_) => 1,
                 Room::Free(_) => 2,
             });
+        let mut preferred = wish.preferred.iter();
         (
             candidate.room.is_none(),
-            Some(candidate.agent) != wish.preferred,
+            preferred
+                .position(|agent| *agent == candidate.agent)
+                .unwrap_or(usize::MAX),
             class,
             Reverse(candidate.free_bytes()),
             candidate.lot,
@@ -203,7 +207,7 @@ mod tests {
         }
     }
 
-    fn order(mut candidates: Vec<Candidate>, wish: Wish) -> Vec<u32> {
+    fn order(mut candidates: Vec<Candidate>, wish: Wish<'_>) -> Vec<u32> {
         let mut lot = 0;
         rank(&mut candidates, wish, &mut || {
             lot += 1;
@@ -226,22 +230,36 @@ mod tests {
             candidate(3, FREE, 20),
         ];
         let none = Wish {
-            preferred: None,
+            preferred: &[],
             compact: false,
         };
         assert_eq!(order(agents.clone(), none), [2, 3, 1]);
         let wish = Wish {
-            preferred: Some(AgentId(1)),
+            preferred: &[AgentId(1)],
             compact: false,
         };
         assert_eq!(order(agents, wish), [1, 2, 3]);
     }
 
     #[test]
+    fn several_preferred_agents_come_in_their_order() {
+        let agents = vec![
+            candidate(1, FREE, 10),
+            candidate(2, FREE, 30),
+            candidate(3, FREE, 20),
+        ];
+        let wish = Wish {
+            preferred: &[AgentId(9), AgentId(3), AgentId(1)],
+            compact: true,
+        };
+        assert_eq!(order(agents, wish), [3, 1, 2]);
+    }
+
+    #[test]
     fn a_preferred_agent_without_room_is_no_better() {
         let agents = vec![candidate(1, None, 90), candidate(2, FREE, 10)];
         let wish = Wish {
-            preferred: Some(AgentId(1)),
+            preferred: &[AgentId(1)],
             compact: false,
         };
         assert_eq!(order(agents, wish), [2, 1]);
@@ -254,7 +272,7 @@ mod tests {
             order(
                 agents,
                 Wish {
-                    preferred: None,
+                    preferred: &[],
                     compact: true
                 }
             ),

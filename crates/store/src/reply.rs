@@ -1,6 +1,8 @@
 //! Decisions: what the leader answers, what it waits for and why it refuses.
 
-use larder_types::{AgentId, Digest, Extent, Key, PoolTime, Reason, SegmentId, TenantId, Version};
+use larder_types::{
+    AgentId, Attributes, Digest, Extent, Key, PoolTime, Reason, SegmentId, TenantId, Version,
+};
 
 use crate::effects::Command;
 use crate::op::Op;
@@ -76,11 +78,34 @@ impl Refusal {
     }
 }
 
+/// What is known of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectStat {
+    /// The version that the key holds.
+    pub version: Version,
+    /// Its size, in bytes.
+    pub size_bytes: u64,
+    /// The digest of its bytes.
+    pub digest: Digest,
+    /// The agent of each replica; the first one where it lies on several.
+    pub agents: Vec<AgentId>,
+    /// How many replicas were asked for.
+    pub wanted: u8,
+    /// What the put said of it, as it is now.
+    pub attributes: Attributes,
+    /// What is left of its soft pin, in milliseconds; 0 without one.
+    pub pin_left_ms: u64,
+    /// Whether a lease protects it, as far as this leader knows.
+    pub leased: bool,
+}
+
 /// What a tenant holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Charged for complete objects, in bytes: aligned payload times replicas.
     pub used_bytes: u64,
+    /// Charged of it for objects that are pinned hard, in bytes.
+    pub pinned_bytes: u64,
     /// Complete objects.
     pub used_objects: u64,
     /// Charged for pending puts, in bytes.
@@ -100,10 +125,14 @@ pub enum Reply {
     PutGranted {
         /// The version of the put.
         version: Version,
-        /// One list of extents per replica.
+        /// One list of extents per replica; fewer than `wanted` if the put was not strict.
         replicas: Vec<Vec<Extent>>,
         /// When another client may take the key over.
         deadline: PoolTime,
+        /// How many replicas were asked for.
+        wanted: u8,
+        /// Some of the agents that were preferred, and could have had a replica each, got none.
+        preference_ignored: bool,
     },
     /// It is done.
     Done,
@@ -117,6 +146,8 @@ pub enum Reply {
         digest: Digest,
         /// One list of extents per replica; those whose agent answers come first.
         replicas: Vec<Vec<Extent>>,
+        /// How long the object is protected from eviction now, in milliseconds.
+        lease_ms: u64,
     },
     /// Whether the key holds a complete object.
     Exists(bool),
@@ -141,4 +172,22 @@ pub enum Reply {
     },
     /// The end of a put that was complete already.
     AlreadyComplete,
+    /// What is known of an object.
+    Stat(Box<ObjectStat>),
+    /// Keys in order, with what is known of each object.
+    ListedStats {
+        /// Each key and its object.
+        entries: Vec<(Key, ObjectStat)>,
+        /// Whether keys above the last one remain.
+        more: bool,
+    },
+    /// Some objects of a prefix are gone.
+    RemovedSome {
+        /// How many.
+        removed: u64,
+        /// How many were left because a lease protects them.
+        skipped: u64,
+        /// The last key that was looked at, if keys above it remain.
+        last: Option<Key>,
+    },
 }

@@ -4,13 +4,14 @@
 //! that the credential of the connection proved.
 
 use larder_types::{
-    Access, AgentId, AgentName, AgentUid, Attributes, Digest, Epoch, Extent, Incarnation, Key,
+    Access, AgentId, AgentName, AgentUid, Attributes, Digest, Epoch, Extent, Incarnation, Key, Pin,
     SegmentGeneration, SessionId, SlabRef, TenantId, Version,
 };
 
 /// The most extents in one [`Request::Released`].
 pub const MAX_RELEASED: usize = 4096;
-/// The most entries that one [`Request::List`] answers.
+/// The most entries that one [`Request::List`] answers, and keys that one
+/// [`Request::RemovePrefix`] looks at: about 2 ms to decide and to apply.
 pub const MAX_LISTED: usize = 1000;
 /// The most segments that one agent may offer: four per NUMA node of a 16-node machine.
 pub const MAX_SEGMENTS: usize = 64;
@@ -53,8 +54,12 @@ pub enum PutMode {
     #[default]
     Create,
     /// It replaces the object when it ends; until then readers get the former one, and a put that
-    /// fails leaves it.
-    Upsert,
+    /// fails leaves it. What its [`Attributes`] do not say (no pin, no group, data type 0) stays
+    /// as the former object has it.
+    Upsert {
+        /// Refuse while a reader's lease protects the object.
+        if_unleased: bool,
+    },
 }
 
 /// An extent that an agent says is written. The caller of the store has verified the receipt.
@@ -82,6 +87,7 @@ pub enum Request {
         /// How many replicas; 1 to [`MAX_REPLICAS`].
         replicas: u8,
         /// The agents to take if they have room, best first: usually the one on the client's node.
+        /// A number that no agent has, such as 0, stands for one that is not known here.
         preferred: Vec<AgentId>,
         /// What to do with a key that holds an object.
         mode: PutMode,
@@ -127,6 +133,8 @@ pub enum Request {
         tenant: TenantId,
         /// The key.
         key: Key,
+        /// Protect the object as a get would, if no probe has done so since the last get.
+        lease: bool,
     },
     /// Take an object away.
     Remove {
@@ -229,5 +237,45 @@ pub enum Request {
     SessionClosed {
         /// Which session.
         session: SessionId,
+    },
+    /// Change what protects an object from eviction.
+    PinSet {
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// The pin that it gets; a soft one of 0 ms lasts as long as the settings say.
+        pin: Pin,
+    },
+    /// What is known of an object. Grants no lease.
+    Stat {
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+    },
+    /// As [`Request::List`], with what is known of each object.
+    ListStats {
+        /// The tenant.
+        tenant: TenantId,
+        /// What the keys start with; empty is all.
+        prefix: Vec<u8>,
+        /// Only keys above this one.
+        after: Option<Key>,
+        /// How many at most; 1 to [`MAX_LISTED`].
+        limit: usize,
+    },
+    /// Take the next objects of a prefix away. Keys whose put is pending are left to it.
+    RemovePrefix {
+        /// The tenant.
+        tenant: TenantId,
+        /// What the keys start with; empty is all.
+        prefix: Vec<u8>,
+        /// Only keys above this one.
+        after: Option<Key>,
+        /// How many keys to look at; 1 to [`MAX_LISTED`].
+        limit: usize,
+        /// Leave those that a reader's lease protects.
+        if_unleased: bool,
     },
 }

@@ -25,6 +25,14 @@ pub struct Settings {
     pub low_watermark: u32,
     /// Whether soft pins that are within their time go when nothing else is left.
     pub evict_soft_pinned: bool,
+    /// How long a get protects its object from eviction.
+    pub lease_ms: u64,
+    /// How long a soft pin lasts that names no time.
+    pub soft_pin_ms: u64,
+    /// The longest soft pin.
+    pub soft_pin_max_ms: u64,
+    /// The most bytes of one tenant that are pinned hard, in charged bytes.
+    pub max_pinned_bytes: u64,
     /// The most proposed ops that clients may have in flight. Agents' and own ops come on top:
     /// they are bounded by the number of slabs and extents.
     pub max_in_flight_ops: usize,
@@ -51,6 +59,10 @@ impl Default for Settings {
             high_watermark: 900,
             low_watermark: 800,
             evict_soft_pinned: true,
+            lease_ms: 10_000,
+            soft_pin_ms: 30 * 60 * 1000,
+            soft_pin_max_ms: 24 * 60 * 60 * 1000,
+            max_pinned_bytes: 64 << 30,
             max_in_flight_ops: 65_536,
             // A turn is to take less than 5 ms, and an object that lies in no cache of the
             // processor takes up to 3 us.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Extent, Incarnation, Key, SegmentId, SlabRef, TenantId,
+    AgentId, AgentName, AgentUid, Extent, Incarnation, Key, Pin, SegmentId, SlabRef, TenantId,
 };
 
 use crate::digest::Sum;
@@ -28,6 +28,8 @@ pub struct Tenant {
     pub(crate) policy: TenantPolicy,
     pub(crate) deleting: bool,
     pub(crate) used_bytes: u64,
+    /// What hard-pinned objects take of it.
+    pub(crate) pinned_bytes: u64,
     pub(crate) objects: ObjectTable,
     /// Every slab that belongs to it.
     pub(crate) slabs: BTreeSet<(AgentId, SegmentId, u16)>,
@@ -50,6 +52,30 @@ impl Tenant {
     #[must_use]
     pub const fn used_bytes(&self) -> u64 {
         self.used_bytes
+    }
+
+    /// What hard-pinned objects are charged of it, in bytes.
+    #[must_use]
+    pub const fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes
+    }
+
+    /// Charges extents of an object with this pin; `None` on overflow.
+    pub(crate) fn charge(&mut self, bytes: u64, pin: Pin) -> Option<()> {
+        self.used_bytes = self.used_bytes.checked_add(bytes)?;
+        if pin == Pin::Hard {
+            self.pinned_bytes = self.pinned_bytes.checked_add(bytes)?;
+        }
+        Some(())
+    }
+
+    /// Takes extents of an object with this pin off its charge; `None` if it is charged less.
+    pub(crate) fn refund(&mut self, bytes: u64, pin: Pin) -> Option<()> {
+        self.used_bytes = self.used_bytes.checked_sub(bytes)?;
+        if pin == Pin::Hard {
+            self.pinned_bytes = self.pinned_bytes.checked_sub(bytes)?;
+        }
+        Some(())
     }
 
     /// Its objects.

@@ -5,6 +5,7 @@
 
 use larder_types::{AgentId, PoolTime, SegmentId, SlabRef, TenantId};
 
+use crate::effects::Discard;
 use crate::leader::Leader;
 use crate::op::Op;
 use crate::state::State;
@@ -23,6 +24,7 @@ impl Leader {
         self.touch(state, &ops);
         self.expired_puts(now);
         self.soft.failed.retain(|_, until| *until > now);
+        self.leases.sweep(now);
         let more: Vec<Op> = self
             .idle_slabs(state, now)
             .into_iter()
@@ -86,7 +88,7 @@ impl Leader {
             .collect();
         expired
             .into_iter()
-            .for_each(|version| self.discard_unless_ending(version));
+            .for_each(|version| self.discard_unless_ending(version, Discard::Expired));
     }
 
     /// Slabs that were empty for long, and those of tenants that are to go.

@@ -1,6 +1,6 @@
 //! Faults that users of such systems reported, each as a test named by its id.
 
-use larder_store::{Reply, Request, Settings, TenantPolicy};
+use larder_store::{Discard, Reply, Request, Settings, TenantPolicy};
 use larder_types::{Reason, SessionId};
 
 use crate::world::{SESSION, SLAB, World, end, key, tenant};
@@ -75,6 +75,88 @@ fn b01_a_closed_session_frees_its_keys_at_once() {
     assert_eq!(world.reason(late), Reason::StaleOwner);
 }
 
+/// The same with an upsert: meanwhile the key is not even unreadable.
+#[test]
+fn b01_a_writer_that_dies_in_an_upsert_leaves_the_object() {
+    let mut world = World::ready(1, 4, &["red"]);
+    let (old, _) = world.put(World::start("red", "k", 1000)).expect("room");
+    let start = World::upsert("red", "k", 2000);
+    let (first, dead) = world.granted(start.clone());
+    assert!(world.write(&tenant("red"), first, &dead));
+    let other = SessionId(2);
+    assert_eq!(world.reason(by(other, start.clone())), Reason::BeingWritten);
+    world.now = world.now.plus_ms(30_000);
+    let (second, _) = world.put(by(other, start)).expect("taken over");
+    assert!(second > first && first > old);
+    let late = end(SESSION, tenant("red"), key("k"), first, &dead);
+    let refusal = world.refusal(late);
+    assert_eq!(refusal.reason, Reason::StaleOwner);
+    assert_eq!(world.stat("red", "k").version, second);
+    assert_eq!(
+        (world.leader.pending_puts(), world.leader.discarded_puts()),
+        (0, 0)
+    );
+    assert_eq!(world.state.used_bytes(), 2048);
+}
+
+/// Why a put ended without its end is counted, and the zombie hears it.
+#[test]
+fn b01_each_end_of_a_put_has_its_reason() {
+    let mut world = World::ready(1, 4, &["red"]);
+    let start = World::start("red", "k", 1000);
+    for cause in [
+        Discard::Revoked,
+        Discard::SessionClosed,
+        Discard::TakenOver,
+        Discard::Expired,
+    ] {
+        let (version, extents) = world.granted(start.clone());
+        world.agents[0].holds = true;
+        assert!(world.write(&tenant("red"), version, &extents));
+        match cause {
+            Discard::Revoked => drop(world.ask(Request::PutRevoke {
+                session: SESSION,
+                tenant: tenant("red"),
+                key: key("k"),
+                version,
+            })),
+            Discard::SessionClosed => {
+                drop(world.ask(Request::SessionClosed { session: SESSION }));
+            }
+            Discard::TakenOver => {
+                world.now = world.now.plus_ms(30_000);
+                let (next, _) = world.granted(by(SessionId(2), start.clone()));
+                let give_up = Request::SessionClosed {
+                    session: SessionId(2),
+                };
+                assert!(next > version);
+                drop(world.ask(give_up));
+            }
+            _ => world.pass(30_500),
+        }
+        world.quiesce();
+        assert_eq!(
+            world.discards.get(cause.label()),
+            Some(&1),
+            "{:?}",
+            world.discards
+        );
+        assert!(world.leader.discarded_puts() > 0, "not yet released");
+        let late = world.ask(end(SESSION, tenant("red"), key("k"), version, &extents));
+        match world.taken(late) {
+            Some(Err(refusal)) => {
+                assert_eq!(refusal.reason, Reason::StaleOwner);
+                assert!(refusal.detail.contains(cause.label()), "{refusal}");
+            }
+            other => panic!("not refused: {other:?}"),
+        }
+        world.agents[0].let_go();
+        world.settle();
+        assert_eq!(world.leader.discarded_puts(), 0);
+        world.discards.clear();
+    }
+}
+
 /// Of two writers of one key exactly one wins, and an end may be sent as often as one likes.
 #[test]
 fn b02_two_writers_and_repeated_ends() {
@@ -113,6 +195,35 @@ fn b02_two_writers_and_repeated_ends() {
         assert_eq!(world.answer(done), Ok(Reply::AlreadyComplete));
         assert_eq!(world.reason(by(other, start)), Reason::AlreadyExists);
     }
+}
+
+/// Two writers that replace one key in turn: each end is one whole version, and the last stays.
+#[test]
+fn b02_two_upserting_writers() {
+    let mut world = World::ready(2, 4, &["red"]);
+    let mut last = None;
+    for round in 0..20u64 {
+        let writer = SessionId(1 + round % 2);
+        let start = by(writer, World::upsert("red", "k", 1_000 + round));
+        let (version, replicas) = world.granted(start.clone());
+        let other = by(SessionId(2 - round % 2), start);
+        assert_eq!(world.reason(other), Reason::BeingWritten);
+        assert!(world.write(&tenant("red"), version, &replicas));
+        let done = end(writer, tenant("red"), key("k"), version, &replicas);
+        let [first, second] = [world.ask(done.clone()), world.ask(done)];
+        world.settle();
+        assert_eq!(world.taken(first), Some(Ok(Reply::Done)));
+        assert_eq!(world.taken(second), Some(Ok(Reply::AlreadyComplete)));
+        if let Some((session, former, at)) = last.replace((writer, version, replicas)) {
+            let late = end(session, tenant("red"), key("k"), former, &at);
+            assert_eq!(world.reason(late), Reason::StaleOwner);
+        }
+        assert_eq!(world.stat("red", "k").version, version);
+    }
+    assert_eq!(
+        (world.state.objects(), world.state.releasing_bytes()),
+        (1, 0)
+    );
 }
 
 /// Silence makes an agent suspect before it is lost, a paused leader loses nobody, and nothing is
@@ -155,6 +266,19 @@ fn b08_repeated_ends_pin_nothing() {
         *replicas = 2;
     }
     let (version, replicas) = world.put(start).expect("room");
+    for _ in 0..3 {
+        let again = end(SESSION, tenant("red"), key("k"), version, &replicas);
+        assert_eq!(world.answer(again), Ok(Reply::AlreadyComplete));
+    }
+    // Nothing protects it, and neither do ends of an upsert, or what it replaced.
+    let held = world.state.tenant(&tenant("red")).expect("known");
+    let id = held.objects().id(&key("k")).expect("there");
+    assert!(
+        !world
+            .leader
+            .is_protected(&world.state, &tenant("red"), id, world.now)
+    );
+    let (version, replicas) = world.put(World::upsert("red", "k", 50_000)).expect("room");
     for _ in 0..3 {
         let again = end(SESSION, tenant("red"), key("k"), version, &replicas);
         assert_eq!(world.answer(again), Ok(Reply::AlreadyComplete));

@@ -1,9 +1,13 @@
 //! What the leader decides, case by case.
 
 mod agents;
+mod codes;
 mod corruption;
 mod eviction;
+mod pins;
 mod puts;
+mod removals;
 mod space;
 mod sweeps;
 mod tenants;
+mod upserts;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use larder_store::{Reply, Request, TenantPolicy};
-use larder_types::{Reason, Version};
+use larder_store::{PutMode, Reply, Request, TenantPolicy};
+use larder_types::{Pin, PoolTime, Reason, Version};
 use proptest::prelude::*;
 
 use crate::world::{World, digest_of, key, tenant};
@@ -17,6 +17,7 @@ enum Act {
         key: String,
         size_bytes: u64,
         replicas: u8,
+        upsert: bool,
     },
     Get {
         tenant: usize,
@@ -29,37 +30,80 @@ enum Act {
     Remove {
         tenant: usize,
         key: String,
+        if_unleased: bool,
+    },
+    RemovePrefix {
+        tenant: usize,
+        prefix: String,
+    },
+    Pin {
+        tenant: usize,
+        key: String,
+        pin: Pin,
     },
     List {
         tenant: usize,
         prefix: String,
     },
+    Pass(u64),
     FailOver,
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let of = || 0..TENANTS.len();
     let name = || "[ab]{1,3}";
+    let pins = prop_oneof![
+        Just(Pin::None),
+        Just(Pin::Hard),
+        (1..50_000u64).prop_map(|ttl_ms| Pin::Soft { ttl_ms }),
+    ];
     let act = prop_oneof![
-        6 => (of(), name(), 1..80_000u64, 1..4u8).prop_map(|(tenant, key, size_bytes, replicas)| {
-            Act::Put { tenant, key, size_bytes, replicas }
-        }),
+        6 => (of(), name(), 1..80_000u64, 1..4u8, any::<bool>()).prop_map(
+            |(tenant, key, size_bytes, replicas, upsert)| {
+                Act::Put { tenant, key, size_bytes, replicas, upsert }
+            },
+        ),
         3 => (of(), name()).prop_map(|(tenant, key)| Act::Get { tenant, key }),
         2 => (of(), name()).prop_map(|(tenant, key)| Act::Exists { tenant, key }),
-        3 => (of(), name()).prop_map(|(tenant, key)| Act::Remove { tenant, key }),
+        3 => (of(), name(), any::<bool>()).prop_map(|(tenant, key, if_unleased)| {
+            Act::Remove { tenant, key, if_unleased }
+        }),
+        1 => (of(), "[ab]{1,2}").prop_map(|(tenant, prefix)| {
+            Act::RemovePrefix { tenant, prefix }
+        }),
+        2 => (of(), name(), pins).prop_map(|(tenant, key, pin)| Act::Pin { tenant, key, pin }),
+        1 => (1..12_000u64).prop_map(Act::Pass),
         2 => (of(), "[ab]{0,2}").prop_map(|(tenant, prefix)| Act::List { tenant, prefix }),
         1 => Just(Act::FailOver),
     ];
     prop::collection::vec(act, 1..120)
 }
 
+/// What a plain map knows of an object.
+struct Known {
+    version: Version,
+    size_bytes: u64,
+    pin: Pin,
+    /// Until when its last get, or a get of a former leader, protects it.
+    leased_until: PoolTime,
+}
+
 #[derive(Default)]
-struct Model(BTreeMap<(usize, String), (Version, u64)>);
+struct Model(BTreeMap<(usize, String), Known>);
+
+const LEASE_MS: u64 = 10_000;
+/// Leases may last a little longer.
+const LEASE_MORE_MS: u64 = 64;
 
 impl Model {
-    fn check_get(&self, world: &mut World, of: usize, key: String) {
+    fn check_get(&mut self, world: &mut World, of: usize, key: String) {
         let answer = world.answer(World::get(TENANTS[of], &key));
-        let Some((held, size)) = self.0.get(&(of, key)) else {
+        let now = world.now;
+        let known = self.0.get_mut(&(of, key)).map(|known| {
+            known.leased_until = known.leased_until.max(now.plus_ms(LEASE_MS));
+            (known.version, known.size_bytes)
+        });
+        let Some((held, size)) = known else {
             assert_eq!(answer.expect_err("none").reason, Reason::NotFound);
             return;
         };
@@ -68,17 +112,42 @@ impl Model {
             size_bytes,
             digest,
             replicas,
+            ..
         }) = answer
         else {
             panic!("not located: {answer:?}")
         };
-        assert_eq!(
-            (version, size_bytes, digest),
-            (*held, *size, digest_of(*held))
-        );
+        assert_eq!((version, size_bytes, digest), (held, size, digest_of(held)));
         for extent in replicas.iter().flatten() {
             let agent = world.agent_mut(extent.slab.agent).expect("known");
             assert!(agent.reads(extent, version), "{extent:?}");
+        }
+    }
+
+    fn check_remove(&mut self, world: &mut World, name: (usize, String), if_unleased: bool) {
+        let mut request = World::remove(TENANTS[name.0], &name.1);
+        if let Request::Remove {
+            if_unleased: own, ..
+        } = &mut request
+        {
+            *own = if_unleased;
+        }
+        let now = world.now;
+        let answer = world.answer(request);
+        let Some(known) = self.0.get(&name) else {
+            assert_eq!(answer.expect_err("none").reason, Reason::NotFound);
+            return;
+        };
+        match answer {
+            Err(refusal) => {
+                assert_eq!(refusal.reason, Reason::LeaseHeld);
+                assert!(if_unleased && now < known.leased_until.plus_ms(LEASE_MORE_MS));
+            }
+            Ok(reply) => {
+                assert_eq!(reply, Reply::Done);
+                assert!(!if_unleased || now >= known.leased_until);
+                self.0.remove(&name);
+            }
         }
     }
 
@@ -89,33 +158,69 @@ impl Model {
                 key,
                 size_bytes,
                 replicas,
+                upsert,
             } => {
                 let mut start = World::start(TENANTS[of], &key, size_bytes);
                 if let Request::PutStart {
-                    replicas: asked, ..
+                    replicas: asked,
+                    mode,
+                    ..
                 } = &mut start
                 {
                     *asked = replicas;
+                    if upsert {
+                        *mode = PutMode::Upsert { if_unleased: false };
+                    }
                 }
                 let done = world.put(start);
-                if self.0.contains_key(&(of, key.clone())) {
+                let former = self.0.get(&(of, key.clone())).map(|known| known.pin);
+                if former.is_some() && !upsert {
                     assert_eq!(done.expect_err("exists").reason, Reason::AlreadyExists);
                 } else {
                     let (version, _) = done.expect("there is room");
-                    self.0.insert((of, key), (version, size_bytes));
+                    let known = Known {
+                        version,
+                        size_bytes,
+                        pin: former.unwrap_or_default(),
+                        leased_until: PoolTime(0),
+                    };
+                    self.0.insert((of, key), known);
                 }
+            }
+            Act::Pin {
+                tenant: of,
+                key,
+                pin,
+            } => {
+                let answer = world.answer(World::pin(TENANTS[of], &key, pin));
+                match self.0.get_mut(&(of, key)) {
+                    None => assert_eq!(answer.expect_err("none").reason, Reason::NotFound),
+                    Some(known) => {
+                        assert_eq!(answer, Ok(Reply::Done));
+                        known.pin = pin;
+                    }
+                }
+            }
+            Act::RemovePrefix { tenant: of, prefix } => {
+                let before = self.0.len();
+                self.0
+                    .retain(|(other, key), _| *other != of || !key.starts_with(&prefix));
+                let gone = (before - self.0.len()) as u64;
+                assert_eq!(world.remove_prefix(TENANTS[of], &prefix, false), (gone, 0));
+            }
+            Act::Remove {
+                tenant: of,
+                key,
+                if_unleased,
+            } => self.check_remove(world, (of, key), if_unleased),
+            Act::Pass(ms) => {
+                world.pass(ms);
+                world.settle();
             }
             Act::Get { tenant: of, key } => self.check_get(world, of, key),
             Act::Exists { tenant: of, key } => {
                 let exists = world.exists(TENANTS[of], &key);
                 assert_eq!(exists, self.0.contains_key(&(of, key)));
-            }
-            Act::Remove { tenant: of, key } => {
-                let answer = world.answer(World::remove(TENANTS[of], &key));
-                match self.0.remove(&(of, key)) {
-                    None => assert_eq!(answer.expect_err("none").reason, Reason::NotFound),
-                    Some(_) => assert_eq!(answer, Ok(Reply::Done)),
-                }
             }
             Act::List { tenant: of, prefix } => {
                 let wanted: Vec<String> = self
@@ -128,6 +233,10 @@ impl Model {
             }
             Act::FailOver => {
                 world.fail_over(0);
+                let until = world.now.plus_ms(LEASE_MS);
+                self.0
+                    .values_mut()
+                    .for_each(|known| known.leased_until = until);
                 world.settle();
             }
         }
@@ -152,6 +261,24 @@ proptest! {
         for (of, name) in TENANTS.iter().enumerate() {
             let held = world.state.tenant(&tenant(name)).expect("known").objects().len();
             prop_assert_eq!(held, model.0.keys().filter(|(other, _)| *other == of).count());
+            let keys: Vec<String> = model.0.keys()
+                .filter(|(other, _)| *other == of)
+                .map(|(_, key)| key.clone())
+                .collect();
+            for key in keys {
+                let known = &model.0[&(of, key.clone())];
+                let (version, size_bytes, pin) = (known.version, known.size_bytes, known.pin);
+                let stat = world.stat(name, &key);
+                prop_assert_eq!((stat.version, stat.size_bytes), (version, size_bytes));
+                // What an upsert carries over has less time left, or none.
+                match (pin, stat.attributes.pin) {
+                    (Pin::Soft { ttl_ms }, Pin::Soft { ttl_ms: left }) => {
+                        prop_assert!(left <= ttl_ms);
+                    }
+                    (Pin::Soft { .. }, Pin::None) => {}
+                    (known, said) => prop_assert_eq!(known, said),
+                }
+            }
         }
         let keys: Vec<(usize, String)> = model.0.keys().cloned().collect();
         for (of, name) in keys {

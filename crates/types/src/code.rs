@@ -175,7 +175,7 @@ reasons! {
     NotReady = (ReplicaIsNotReady, true, "not_ready", "the object is being written; try again"),
     /// See the advice.
     AlreadyExists = (ObjectAlreadyExists, false, "already_exists",
-        "the key holds an object; remove it first"),
+        "the key holds an object; remove it first, or upsert"),
     /// See the advice.
     BeingWritten = (ObjectAlreadyExists, true, "being_written",
         "another client is writing this key"),
@@ -237,7 +237,8 @@ reasons! {
     ReplicasLost = (ReplicaNotFound, false, "replicas_lost",
         "every agent that held the object is gone"),
     /// See the advice.
-    LeaseHeld = (ObjectHasLease, true, "lease_held", "a reader's lease protects the object"),
+    LeaseHeld = (ObjectHasLease, true, "lease_held",
+        "a reader's lease protects the object; try again when it is over, or without if_unleased"),
     /// See the advice.
     NotLeader = (UnavailableInCurrentStatus, true, "not_leader",
         "this master does not lead; ask another"),
@@ -260,6 +261,9 @@ reasons! {
     Unsupported = (NotSupported, false, "unsupported", "this release does not offer the call"),
     /// See the advice.
     Internal = (InternalError, true, "internal", "a fault of the server; its log says more"),
+    /// See the advice.
+    QuotaPinnedBytes = (TenantQuotaExceeded, false, "quota_pinned_bytes",
+        "the tenant has pinned as many bytes as it may; unpin objects or pin this one soft"),
 }
 
 impl fmt::Display for Reason {

@@ -54,6 +54,14 @@ kinds! {
     List = 22,
     /// [`crate::master::Usage`].
     Usage = 23,
+    /// [`crate::master::Pin`].
+    Pin = 24,
+    /// [`crate::master::Stat`].
+    Stat = 25,
+    /// [`crate::master::ListStats`].
+    ListStats = 26,
+    /// [`crate::master::RemovePrefix`].
+    RemovePrefix = 27,
 
     /// [`crate::agent::Mount`].
     Mount = 32,
@@ -85,4 +93,17 @@ kinds! {
 
     /// [`crate::events::Subscribe`].
     Subscribe = 64,
+}
+
+/// Calls `$with!` with the name of every call of clients to a master. Each is a kind, a body in
+/// [`crate::master`] and a case of what masters and clients make of it: they are made from this
+/// list, so that none of them forgets one.
+#[macro_export]
+macro_rules! client_calls {
+    ($with:ident) => {
+        $with! {
+            PutStart, PutEnd, PutRevoke, Get, Exists, Remove, List, Usage, Pin, Stat, ListStats,
+            RemovePrefix, Subscribe,
+        }
+    };
 }

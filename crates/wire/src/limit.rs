@@ -16,6 +16,8 @@ pub const MAX_PAYLOAD_BYTES: u64 = 16 * 1024 * 1024 * 1024;
 /// The largest item is a get's answer: about 400 bytes with three replicas, so 1,024 of them
 /// stay below half of [`MAX_BODY_BYTES`]. Calls whose keys are long must be cut by bytes too.
 pub const MAX_BATCH: usize = 1024;
+/// The most agents that one put may prefer.
+pub const MAX_PREFERRED: usize = 16;
 /// The longest credential, in bytes; a ServiceAccount token has one to two thousand.
 pub const MAX_CREDENTIAL_BYTES: usize = 8 * 1024;
 /// The longest name in a hello, in bytes.

@@ -101,7 +101,8 @@ pub fn sizes(objects: u64) -> Result<Vec<Line>> {
     let small_objects = objects / 10;
     fill(&mut rig, 0..small_objects);
     let small = costs(&mut rig, small_objects)?;
-    fill(&mut rig, rig.state.objects()..objects);
+    let first = rig.state.objects();
+    fill(&mut rig, first..objects);
     let held_bytes = memory_bytes()?.saturating_sub(before) as f64 / rig.state.objects() as f64;
     let large = costs(&mut rig, objects)?;
     let lookups = lookups(&rig, objects)?;

@@ -7,9 +7,11 @@ use larder_client::{Client, Reason};
 use larder_e2e::pool::Pool;
 use larder_e2e::proc;
 use larder_transfer::lane::Lane;
-use larder_types::{Incarnation, Key};
+use larder_types::{Attributes, Incarnation, Key};
 use larder_wire::limit::{PROTOCOL_MAX, PROTOCOL_MIN};
-use larder_wire::master::{CallError, PutEnd, PutEndItem, PutStart, PutStartItem, PutStarted};
+use larder_wire::master::{
+    CallError, PutEnd, PutEndItem, PutMode, PutStart, PutStartItem, PutStarted,
+};
 use larder_wire::{Hello, Kind, Purpose, Receipt, Reply, checksum, data};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpStream;
@@ -117,7 +119,10 @@ async fn put_until(pool: &Pool, name: &Key, stop: Stop) -> Result<()> {
         key: name.clone(),
         size_bytes: OBJECT_BYTES as u64,
         replicas: 1,
-        preferred: None,
+        preferred: vec![],
+        mode: PutMode::Create,
+        strict: true,
+        attributes: Attributes::default(),
     };
     let start = PutStart { items: vec![item] };
     let header = lane.call(Kind::PutStart, &start, &[], 20_000).await?;

@@ -8,6 +8,7 @@ mod death;
 mod pages;
 mod rig;
 mod trust;
+mod upserts;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
             "process_foreign_capabilities_reach_nothing",
             trust::capabilities,
         ),
+        test("process_upserts_never_tear_a_read", upserts::no_torn_read),
         test("process_strangers_reach_nothing", trust::strangers),
         test("process_tenants_see_only_their_own", trust::tenants),
         test("process_pages_are_valid_and_name_no_key", pages::metrics),

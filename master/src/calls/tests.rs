@@ -16,6 +16,7 @@ fn request(n: u8) -> Request {
     Request::Exists {
         tenant,
         key: Key::new(vec![n]).expect("one byte"),
+        lease: false,
     }
 }
 

@@ -24,6 +24,40 @@ impl<L: Log> Leading<L> {
             AdminAsk::TenantDelete(tenant) => {
                 return self.begin_admin(Request::TenantDelete { tenant }, reply);
             }
+            AdminAsk::Keys {
+                tenant,
+                prefix,
+                after,
+                limit,
+            } => {
+                let request = Request::List {
+                    tenant,
+                    prefix,
+                    after,
+                    limit,
+                };
+                return self.begin_admin(request, reply);
+            }
+            AdminAsk::Remove {
+                tenant,
+                keys,
+                if_unleased,
+            } => {
+                let remove = |key| {
+                    let tenant = tenant.clone();
+                    Ok(Request::Remove {
+                        tenant,
+                        key,
+                        if_unleased,
+                    })
+                };
+                let items: Vec<_> = keys.into_iter().map(remove).collect();
+                let deadline: PoolTime = self.core.now.plus_ms(DEADLINE_MS);
+                let origin = Origin::AdminMany(reply);
+                let call = Call::new(origin, items.len(), deadline, Instant::now());
+                self.begin(call, items);
+                return;
+            }
             AdminAsk::Status => self.status(),
             AdminAsk::Tenants => self.tenants(),
             AdminAsk::Agents => self.agents(),

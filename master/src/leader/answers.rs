@@ -4,7 +4,10 @@ use larder_store::Reply;
 use larder_types::Reason;
 use larder_wire::{CallError, Header, Kind, RefusedReason};
 
+use serde_json::{Value, json};
+
 use super::Leading;
+use crate::admin::objects::hex;
 use crate::agents::{AgentEntry, KEY_ID};
 use crate::calls::{Call, CallId, ItemResult, MountFacts, Origin};
 use crate::event::ConnectionId;
@@ -33,7 +36,12 @@ impl<L: Log> Leading<L> {
                 let result = results.into_iter().next();
                 let result = result.unwrap_or_else(|| Err(CallError::new(Reason::Internal)));
                 // Whoever asked may have gone.
-                drop(reply.send(result.map(|_| serde_json::Value::Null)));
+                drop(reply.send(result.map(admin_document)));
+            }
+            Origin::AdminMany(reply) => {
+                let done = results.iter().filter(|result| result.is_ok()).count();
+                let refused = results.len() - done;
+                drop(reply.send(Ok(json!({ "done": done, "refused": refused }))));
             }
             Origin::Own => {
                 for error in results.into_iter().filter_map(Result::err) {
@@ -125,5 +133,19 @@ impl<L: Log> Leading<L> {
             self.links
                 .reply(connection, |out| rpc::fail(out, header, error));
         }
+    }
+}
+
+/// What the admin port hears of a request that was done.
+fn admin_document(reply: Reply) -> Value {
+    match reply {
+        Reply::Listed { entries, more } => {
+            let entries = entries.into_iter();
+            let keys: Vec<Value> = entries
+                .map(|(key, size_bytes)| json!([hex(key.as_bytes()), size_bytes]))
+                .collect();
+            json!({ "keys": keys, "more": more })
+        }
+        _ => Value::Null,
     }
 }

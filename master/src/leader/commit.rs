@@ -86,6 +86,9 @@ impl<L: Log> Leading<L> {
         for (agent, command) in effects.commands {
             self.commands.entry(agent).or_default().push(command);
         }
+        for (cause, count) in effects.discards.iter() {
+            self.metrics.discarded(cause, count);
+        }
         for on in &effects.wakes {
             self.calls.wake(on);
         }

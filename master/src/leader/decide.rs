@@ -1,6 +1,6 @@
 //! Deciding: calls item by item; what waits is parked, what was woken is decided again.
 
-use larder_store::{Decision, Reply, Request, WaitOn};
+use larder_store::{Decision, Request, WaitOn};
 use larder_types::Reason;
 use larder_wire::{CallError, CallResult};
 use rand::Rng;
@@ -22,21 +22,13 @@ impl<L: Log> Leading<L> {
     pub(super) fn decide(&mut self, request: &Request) -> Outcome {
         let core = &mut self.core;
         let random = &mut core.random;
-        let pending = core.leader.pending_puts();
         let decision = core
             .leader
             .decide(&core.state, request, core.now, &mut || random.random());
         self.touched += 1;
-        if !matches!(request, Request::PutRevoke { .. }) {
-            let granted = matches!(
-                &decision,
-                Decision::Reply {
-                    reply: Reply::PutGranted { .. },
-                    ..
-                }
-            );
-            self.metrics
-                .discarded(pending + usize::from(granted), core.leader.pending_puts());
+        if let Decision::Reply { ops, .. } | Decision::Wait { ops, .. } = &decision {
+            // The first is the request itself; a page of removals brings many.
+            self.touched += ops.len().saturating_sub(1);
         }
         let outcome = match decision {
             Decision::Reply {
@@ -80,7 +72,7 @@ impl<L: Log> Leading<L> {
                 .links
                 .get(*connection)
                 .is_some_and(|link| link.tenant().is_some()),
-            Origin::Admin(_) | Origin::Own => false,
+            Origin::Admin(_) | Origin::AdminMany(_) | Origin::Own => false,
         };
         let parked_max = if is_client {
             PARKED_MAX

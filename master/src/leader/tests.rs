@@ -147,7 +147,10 @@ impl Bench {
     fn exists(&mut self) -> Event {
         self.called(
             Kind::Exists,
-            Body::Exists(Exists { keys: vec![key()] }),
+            Body::Exists(Exists {
+                keys: vec![key()],
+                lease: false,
+            }),
             NO_DEADLINE,
         )
     }
@@ -288,7 +291,11 @@ fn a_whole_call_can_be_refused() {
     let mut bench = Bench::new();
     let mut outgoing = bench.open(1);
     let keys = vec![key(); 1025];
-    let call = bench.called(Kind::Exists, Body::Exists(Exists { keys }), NO_DEADLINE);
+    let call = bench.called(
+        Kind::Exists,
+        Body::Exists(Exists { keys, lease: false }),
+        NO_DEADLINE,
+    );
     bench.turn(vec![call]);
     let sent = replies(&mut outgoing);
     let (header, body) = frames(&sent[0].bytes).remove(0);

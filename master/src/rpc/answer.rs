@@ -1,14 +1,16 @@
 //! Store replies into wire answers: grants get their capabilities here.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use larder_store::{Command as StoreCommand, Reply as StoreReply, State};
-use larder_types::{AgentId, Epoch, Extent, Key, PoolTime, Reason, TenantId, Version};
+use larder_store::{Command as StoreCommand, ObjectStat as StoreStat, Reply as StoreReply, State};
+use larder_types::{AgentId, AgentName, Epoch, Extent, Key, PoolTime, Reason, TenantId, Version};
 use larder_wire::agent::{Beat, Command, Mounted};
 use larder_wire::frame::FLAG_ERROR;
 use larder_wire::limit::MAX_BODY_BYTES;
 use larder_wire::master::{
-    AgentAddress, Listed, Located, ObjectGrant, PutGrant, PutStarted, ReplicaGrant, TenantUsage,
+    AgentAddress, Listed, ListedStats, Located, ObjectGrant, ObjectStat, PutGrant, PutStarted,
+    RemovedSome, ReplicaGrant, Stats, TenantUsage,
 };
 use larder_wire::{
     CallError, CallResult, Capability, Frame, FrameError, Header, Kind, Reach, Reply,
@@ -24,6 +26,9 @@ const READ_MS: u64 = 60_000;
 /// The most bytes of keys in one list: with the sizes and lengths beside 1,000 keys it stays
 /// below [`MAX_BODY_BYTES`].
 const LISTED_MAX_BYTES: usize = MAX_BODY_BYTES as usize - 64 * 1024;
+/// What a list says of an object besides its key and its agents' names, in bytes, at the most: a
+/// group of 128 bytes and a dozen numbers.
+const STAT_BYTES: usize = 256;
 /// The most commands in the answer to a mount, and in one frame of commands. The longest is a
 /// slab's with a tenant's name, about 180 bytes: 184 KiB.
 pub(crate) const COMMANDS_MAX: usize = larder_wire::limit::MAX_BATCH;
@@ -68,7 +73,8 @@ pub(crate) fn answer(
                 &exists.collect::<Vec<CallResult<bool>>>(),
             )
         }
-        Kind::PutEnd | Kind::PutRevoke | Kind::Remove => {
+        Kind::Stat => reply(out, header, desk, &stats(results, desk)),
+        Kind::PutEnd | Kind::PutRevoke | Kind::Remove | Kind::Pin => {
             let done = results
                 .into_iter()
                 .map(|result| result.and_then(|one| done(&one)));
@@ -131,6 +137,25 @@ fn answer_single(
     match (header.kind, single, tenant) {
         (Kind::List, StoreReply::Listed { entries, more }, _) => {
             reply(out, header, desk, &listed(entries, more))
+        }
+        (Kind::ListStats, StoreReply::ListedStats { entries, more }, _) => {
+            reply(out, header, desk, &listed_stats(entries, more, desk.state))
+        }
+        (
+            Kind::RemovePrefix,
+            StoreReply::RemovedSome {
+                removed,
+                skipped,
+                last,
+            },
+            _,
+        ) => {
+            let some = RemovedSome {
+                removed,
+                skipped,
+                last,
+            };
+            reply(out, header, desk, &some)
         }
         (Kind::Usage, StoreReply::Usage(usage), Some(tenant)) => {
             reply(out, header, desk, &tenant_usage(tenant, &usage, desk))
@@ -250,6 +275,8 @@ fn put_started(
             version,
             replicas,
             deadline,
+            wanted,
+            preference_ignored,
         } = result?
         else {
             return unfit();
@@ -275,6 +302,8 @@ fn put_started(
             version,
             discard_ms: deadline.since_ms(desk.now),
             replicas,
+            wanted,
+            preference_ignored,
         })
     });
     let grants = grants.collect();
@@ -299,6 +328,7 @@ fn located(tenant: Option<&TenantId>, results: Vec<ItemResult>, desk: &Desk<'_>)
                 size_bytes,
                 digest,
                 replicas,
+                lease_ms,
             },
             Some(tenant),
         ) = (result?, tenant)
@@ -326,6 +356,7 @@ fn located(tenant: Option<&TenantId>, results: Vec<ItemResult>, desk: &Desk<'_>)
             size_bytes,
             digest,
             replicas,
+            lease_ms,
         })
     });
     let objects = objects.collect();
@@ -348,6 +379,77 @@ fn listed(mut entries: Vec<(Key, u64)>, mut more: bool) -> Listed {
     Listed { entries, more }
 }
 
+/// Names of agents that objects name, each once.
+#[derive(Default)]
+struct AgentNames(BTreeMap<AgentId, AgentName>);
+
+impl AgentNames {
+    /// Adds the agents of an object; how many bytes their names take.
+    fn add(&mut self, stat: &StoreStat, state: &State) -> usize {
+        let mut bytes = 0;
+        for agent in &stat.agents {
+            if let (Entry::Vacant(place), Some(known)) = (self.0.entry(*agent), state.agent(*agent))
+            {
+                bytes += known.name().as_str().len() + 8;
+                place.insert(known.name().clone());
+            }
+        }
+        bytes
+    }
+
+    fn into_list(self) -> Vec<(AgentId, AgentName)> {
+        self.0.into_iter().collect()
+    }
+}
+
+fn object_stat(stat: StoreStat) -> ObjectStat {
+    ObjectStat {
+        version: stat.version,
+        size_bytes: stat.size_bytes,
+        digest: stat.digest,
+        agents: stat.agents,
+        wanted: stat.wanted,
+        attributes: stat.attributes,
+        pin_left_ms: stat.pin_left_ms,
+        leased: stat.leased,
+    }
+}
+
+fn stats(results: Vec<ItemResult>, desk: &Desk<'_>) -> Stats {
+    let mut names = AgentNames::default();
+    let objects = results.into_iter().map(|result| match result? {
+        StoreReply::Stat(stat) => {
+            names.add(&stat, desk.state);
+            Ok(object_stat(*stat))
+        }
+        _ => unfit(),
+    });
+    let objects = objects.collect();
+    Stats {
+        agents: names.into_list(),
+        objects,
+    }
+}
+
+/// As [`listed`]: cut by bytes, those of the agents' names included.
+fn listed_stats(found: Vec<(Key, StoreStat)>, mut more: bool, state: &State) -> ListedStats {
+    let mut names = AgentNames::default();
+    let (mut bytes, mut entries) = (0, Vec::with_capacity(found.len()));
+    for (key, stat) in found {
+        bytes += key.as_bytes().len() + STAT_BYTES + names.add(&stat, state);
+        if bytes > LISTED_MAX_BYTES {
+            more = true;
+            break;
+        }
+        entries.push((key, object_stat(stat)));
+    }
+    ListedStats {
+        agents: names.into_list(),
+        entries,
+        more,
+    }
+}
+
 fn tenant_usage(tenant: &TenantId, usage: &larder_store::Usage, desk: &Desk<'_>) -> TenantUsage {
     let live = desk
         .state
@@ -357,6 +459,7 @@ fn tenant_usage(tenant: &TenantId, usage: &larder_store::Usage, desk: &Desk<'_>)
     TenantUsage {
         tenant: tenant.clone(),
         used_bytes: usage.used_bytes,
+        pinned_bytes: usage.pinned_bytes,
         reserved_bytes: usage.reserved_bytes,
         limit_bytes: usage.policy.limit_bytes,
         objects: usage.used_objects,

@@ -1,10 +1,10 @@
 //! Wire calls into store requests: who asks is added, what cannot be right is refused.
 
 use larder_store::{MAX_LISTED, PutMode, Request, SegmentOffer, State, Written};
-use larder_types::{AgentId, Attributes, Key, Reason, SessionId, TenantId, Version};
+use larder_types::{AgentId, Reason, SessionId, TenantId, Version};
 use larder_wire::agent::{Done, Event, Mount};
-use larder_wire::limit::{MAX_BATCH, MAX_BODY_BYTES, MAX_SEGMENTS};
-use larder_wire::master::{List, PutEnd, PutStart, PutStartItem};
+use larder_wire::limit::{MAX_BATCH, MAX_BODY_BYTES, MAX_PREFERRED, MAX_SEGMENTS};
+use larder_wire::master::{PutEndItem, PutMode as WireMode, PutStart, PutStartItem, Usage};
 use larder_wire::{CallError, CallResult, Receipt};
 
 use super::Body;
@@ -15,6 +15,9 @@ const MAX_ADDR_BYTES: usize = 253 + 6;
 /// What one replica of a put takes in the answer besides its key, in bytes, at the most: a
 /// tenant's name of 128 bytes and the numbers of extent, capability and signature.
 const GRANT_BYTES: usize = 400;
+
+/// Stands for a preferred agent whose name nobody has: numbers begin at 1.
+const UNKNOWN_AGENT: AgentId = AgentId(0);
 
 /// Who asks, as the connection proved, and what the request is judged with.
 pub(crate) struct Caller<'a> {
@@ -44,62 +47,75 @@ fn check_batch(items: usize) -> CallResult<()> {
     Ok(())
 }
 
+/// Items of a batch into requests. Every call of clients is a batch, so that what is checked of an
+/// item is checked in one place, however many there are.
+fn each<T>(items: Vec<T>, request: impl Fn(T) -> CallResult<Request>) -> CallResult<Items> {
+    check_batch(items.len())?;
+    Ok(items.into_iter().map(request).collect())
+}
+
 /// The requests of a client's call.
 ///
 /// # Errors
 /// The whole call cannot be right.
 pub(crate) fn client_requests(body: Body, caller: &Caller<'_>) -> CallResult<Items> {
-    let tenant = || caller.tenant.clone();
-    let each_key = |keys: Vec<Key>, request: &dyn Fn(Key) -> Request| {
-        check_batch(keys.len())?;
-        Ok(keys.into_iter().map(|key| Ok(request(key))).collect())
-    };
+    let (session, tenant) = (caller.session, caller.tenant.clone());
     match body {
         Body::PutStart(call) => put_starts(call, caller),
-        Body::PutEnd(call) => put_ends(call, caller),
-        Body::PutRevoke(call) => {
-            check_batch(call.items.len())?;
-            let session = caller.session;
-            let revokes = call.items.into_iter().map(|(key, version)| {
-                Ok(Request::PutRevoke {
-                    session,
-                    tenant: tenant(),
-                    key,
-                    version,
-                })
-            });
-            Ok(revokes.collect())
-        }
-        Body::Get(call) => each_key(call.keys, &|key| Request::Get {
-            tenant: tenant(),
-            key,
-        }),
-        Body::Exists(call) => each_key(call.keys, &|key| Request::Exists {
-            tenant: tenant(),
-            key,
-        }),
-        Body::Remove(call) => each_key(call.keys, &|key| {
-            // Nothing protects by lease yet; the drop-in for engines will set it.
-            Request::Remove {
-                tenant: tenant(),
+        Body::PutEnd(call) => each(call.items, |item| put_end(item, caller)),
+        Body::PutRevoke(call) => each(call.items, |(key, version)| {
+            let tenant = tenant.clone();
+            Ok(Request::PutRevoke {
+                session,
+                tenant,
                 key,
-                if_unleased: false,
-            }
+                version,
+            })
         }),
-        Body::List(List {
-            prefix,
-            after,
-            limit,
-        }) => {
-            let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(MAX_LISTED);
-            Ok(vec![Ok(Request::List {
-                tenant: tenant(),
-                prefix,
-                after,
-                limit,
-            })])
-        }
-        Body::Usage => Ok(vec![Ok(Request::Usage { tenant: tenant() })]),
+        Body::Get(call) => each(call.keys, |key| {
+            let tenant = tenant.clone();
+            Ok(Request::Get { tenant, key })
+        }),
+        Body::Exists(call) => each(call.keys, |key| {
+            let (tenant, lease) = (tenant.clone(), call.lease);
+            Ok(Request::Exists { tenant, key, lease })
+        }),
+        Body::Remove(call) => each(call.keys, |key| {
+            let (tenant, if_unleased) = (tenant.clone(), call.if_unleased);
+            Ok(Request::Remove {
+                tenant,
+                key,
+                if_unleased,
+            })
+        }),
+        Body::Pin(call) => each(call.items, |(key, pin)| {
+            let tenant = tenant.clone();
+            Ok(Request::PinSet { tenant, key, pin })
+        }),
+        Body::Stat(call) => each(call.keys, |key| {
+            let tenant = tenant.clone();
+            Ok(Request::Stat { tenant, key })
+        }),
+        Body::List(call) => one(Request::List {
+            tenant,
+            prefix: call.prefix,
+            after: call.after,
+            limit: page(call.limit),
+        }),
+        Body::ListStats(call) => one(Request::ListStats {
+            tenant,
+            prefix: call.prefix,
+            after: call.after,
+            limit: page(call.limit),
+        }),
+        Body::RemovePrefix(call) => one(Request::RemovePrefix {
+            tenant,
+            prefix: call.prefix,
+            after: call.after,
+            limit: page(call.limit),
+            if_unleased: call.if_unleased,
+        }),
+        Body::Usage(Usage {}) => one(Request::Usage { tenant }),
         Body::Subscribe(_)
         | Body::Mount(_)
         | Body::Heartbeat(_)
@@ -108,19 +124,24 @@ pub(crate) fn client_requests(body: Body, caller: &Caller<'_>) -> CallResult<Ite
     }
 }
 
-fn put_ends(call: PutEnd, caller: &Caller<'_>) -> CallResult<Items> {
-    check_batch(call.items.len())?;
-    let ends = call.items.into_iter().map(|item| {
-        let written = verified(&item.receipts, item.version, caller.agents)?;
-        Ok(Request::PutEnd {
-            session: caller.session,
-            tenant: caller.tenant.clone(),
-            key: item.key,
-            version: item.version,
-            written,
-        })
-    });
-    Ok(ends.collect())
+fn one(request: Request) -> CallResult<Items> {
+    Ok(vec![Ok(request)])
+}
+
+/// The most entries of a page that the store gives at once.
+fn page(limit: u32) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX).min(MAX_LISTED)
+}
+
+fn put_end(item: PutEndItem, caller: &Caller<'_>) -> CallResult<Request> {
+    let written = verified(&item.receipts, item.version, caller.agents)?;
+    Ok(Request::PutEnd {
+        session: caller.session,
+        tenant: caller.tenant.clone(),
+        key: item.key,
+        version: item.version,
+        written,
+    })
 }
 
 fn put_starts(call: PutStart, caller: &Caller<'_>) -> CallResult<Items> {
@@ -134,30 +155,31 @@ fn put_starts(call: PutStart, caller: &Caller<'_>) -> CallResult<Items> {
     if call.items.len() > 1 && answer_bytes > MAX_BODY_BYTES as usize {
         return bad_argument("the keys are long for one call; send fewer at once".to_owned());
     }
-    let starts = call.items.into_iter().map(|item| {
-        let replicas = replicas(&item, caller);
-        let preferred = item
-            .preferred
-            .and_then(|name| caller.state.agent_named(&name))
-            .into_iter()
-            .collect();
-        let PutStartItem {
-            key, size_bytes, ..
-        } = item;
-        let (session, tenant) = (caller.session, caller.tenant.clone());
-        Ok(Request::PutStart {
-            session,
-            tenant,
-            key,
-            size_bytes,
-            replicas,
-            preferred,
-            mode: PutMode::Create,
-            strict: true,
-            attributes: Attributes::default(),
-        })
-    });
-    Ok(starts.collect())
+    each(call.items, |item| put_start(item, caller))
+}
+
+fn put_start(item: PutStartItem, caller: &Caller<'_>) -> CallResult<Request> {
+    let count = item.preferred.len();
+    if count > MAX_PREFERRED {
+        return bad_argument(format!(
+            "{count} preferred agents; name at most {MAX_PREFERRED}"
+        ));
+    }
+    let number = |name| caller.state.agent_named(&name).unwrap_or(UNKNOWN_AGENT);
+    Ok(Request::PutStart {
+        session: caller.session,
+        tenant: caller.tenant.clone(),
+        replicas: replicas(&item, caller),
+        key: item.key,
+        size_bytes: item.size_bytes,
+        preferred: item.preferred.into_iter().map(number).collect(),
+        mode: match item.mode {
+            WireMode::Create => PutMode::Create,
+            WireMode::Upsert { if_unleased } => PutMode::Upsert { if_unleased },
+        },
+        strict: item.strict,
+        attributes: item.attributes,
+    })
 }
 
 fn replicas(item: &PutStartItem, caller: &Caller<'_>) -> u8 {

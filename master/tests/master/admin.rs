@@ -148,7 +148,7 @@ async fn b59_series_go_with_what_they_tell_of() {
             assert_eq!(rig.http("PUT", &path, Some(&operator), body).await.0, 204);
         }
         let page = rig.metrics().await;
-        assert_eq!(series(&page), base + 60, "three series each");
+        assert_eq!(series(&page), base + 80, "four series each");
         let limit = value(&page, "larder_master_limit_bytes", &[("tenant", "t7")]);
         assert_eq!(limit, Some(1_000_000.0));
         let mut agent = AgentPeer::mount(&rig, "node-0", 10 + round).await;

@@ -204,7 +204,7 @@ async fn an_agent_mounts_only_under_its_own_name_and_speaks_for_itself() {
     let mut other = AgentPeer::mount(&rig, "node-1", 6).await;
     let mut client = Client::connect(&rig, "a").await;
     let mut call = start_call(&["k"], 10);
-    call.items[0].preferred = Some(victim.agent.name.clone());
+    call.items[0].preferred = vec![victim.agent.name.clone()];
     let waits = client.0.send(Kind::PutStart, &call, 60_000).await;
     let commands = victim.commands().await.expect("a slab").commands;
     let [Command::SlabGive { slab, .. }] = commands[..] else {

@@ -5,6 +5,7 @@ mod agents;
 mod batches;
 mod events;
 mod life;
+mod objects;
 mod peer;
 mod refused;
 mod reviews;

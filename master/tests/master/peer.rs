@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use larder_types::layout::MIN_SLAB_BYTES;
 use larder_types::{
-    AgentId, AgentName, AgentUid, Digest, Epoch, Incarnation, Key, PoolTime, Reason,
+    AgentId, AgentName, AgentUid, Attributes, Digest, Epoch, Incarnation, Key, PoolTime, Reason,
     SegmentGeneration, SegmentId, TenantId, Version,
 };
 use larder_wire::agent::{
@@ -13,8 +13,8 @@ use larder_wire::agent::{
 };
 use larder_wire::frame::{FLAG_ERROR, FLAG_REPLY, NO_DEADLINE};
 use larder_wire::master::{
-    Exists, Get, Located, ObjectGrant, PutEnd, PutEndItem, PutGrant, PutStart, PutStartItem,
-    PutStarted,
+    Exists, Get, Located, ObjectGrant, PutEnd, PutEndItem, PutGrant, PutMode, PutStart,
+    PutStartItem, PutStarted,
 };
 use larder_wire::{
     AgentKey, CallError, CallResult, Capability, Frame, FrameDecoder, Header, Hello, KeyRing, Kind,
@@ -245,14 +245,17 @@ impl Client {
     pub(crate) async fn exists(&mut self, keys: &[&str]) -> Vec<CallResult<bool>> {
         let keys = keys.iter().map(|text| key(text)).collect();
         self.0
-            .call(Kind::Exists, &Exists { keys })
+            .call(Kind::Exists, &Exists { keys, lease: false })
             .await
             .expect("an answer")
     }
 
     pub(crate) async fn remove(&mut self, keys: &[&str]) -> Vec<CallResult<()>> {
         let keys = keys.iter().map(|text| key(text)).collect();
-        let call = larder_wire::master::Remove { keys };
+        let call = larder_wire::master::Remove {
+            keys,
+            if_unleased: false,
+        };
         self.0.call(Kind::Remove, &call).await.expect("an answer")
     }
 
@@ -269,7 +272,10 @@ pub(crate) fn start_call(keys: &[&str], size_bytes: u64) -> PutStart {
         key: key(text),
         size_bytes,
         replicas: 0,
-        preferred: None,
+        preferred: vec![],
+        mode: PutMode::Create,
+        strict: true,
+        attributes: Attributes::default(),
     };
     PutStart {
         items: keys.iter().map(item).collect(),

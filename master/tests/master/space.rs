@@ -65,7 +65,7 @@ async fn a_put_is_granted_when_the_space_comes_back_in_time() {
     let waits = send(&mut client, "k8").await;
     // The master takes the calls of a connection in order and answers this one first.
     let keys = vec![key("k8")];
-    let exists = larder_wire::master::Exists { keys };
+    let exists = larder_wire::master::Exists { keys, lease: false };
     let later = client.0.send(Kind::Exists, &exists, 60_000).await;
     let found = client.0.reply::<Vec<CallResult<bool>>>(later).await;
     assert_eq!(found.expect("whole").answer, [Ok(false)]);

@@ -68,7 +68,7 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             replicas,
             wanted,
             attributes,
-            replaces: _,
+            replaces,
         } => {
             let object = crate::objects::NewObject {
                 version: *version,
@@ -78,7 +78,7 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
                 wanted: *wanted,
                 attributes,
             };
-            object::put_end(state, tenant, key, &object, effects)
+            object::put_end(state, tenant, key, &object, *replaces, effects)
         }
         Op::Remove {
             tenant,
@@ -97,5 +97,11 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             version,
             agent,
         } => replica::dropped(state, (tenant, key, *version), *agent, effects),
+        Op::PinSet {
+            tenant,
+            key,
+            version,
+            pin,
+        } => object::pin_set(state, (tenant, key), *version, *pin, effects),
     }
 }

@@ -1,6 +1,6 @@
-//! Applying what concerns objects: a put's end and a removal.
+//! Applying what concerns objects: a put's end, a removal, a pin.
 
-use larder_types::{Extent, Key, TenantId, Version, layout};
+use larder_types::{Extent, Key, Pin, TenantId, Version, layout};
 
 use super::Fault;
 use crate::digest;
@@ -16,12 +16,14 @@ pub(super) fn put_end(
     tenant_id: &TenantId,
     key: &Key,
     object: &NewObject<'_>,
+    replaces: Option<Version>,
     effects: &mut Effects,
 ) -> Result<(), Fault> {
     drop_unreadable(state, tenant_id, key, effects)?;
     let charge = quota::charge_of(object.replicas)
         .filter(|charge| *charge > 0)
         .ok_or_else(|| format!("the replicas of {key} have no size"))?;
+    replace(state, (tenant_id, key), object.version, replaces, effects)?;
     for extent in object.replicas.iter().flatten() {
         let slab = state
             .segments
@@ -36,9 +38,8 @@ pub(super) fn put_end(
         .get_mut(tenant_id)
         .filter(|tenant| tenant.objects.held_at(key).is_none())
         .ok_or_else(|| format!("tenant {tenant_id} is unknown or holds {key} already"))?;
-    tenant.used_bytes = tenant
-        .used_bytes
-        .checked_add(charge)
+    tenant
+        .charge(charge, object.attributes.pin)
         .ok_or_else(|| format!("the charge of {tenant_id} overflows"))?;
     let id = tenant.objects.insert(key, object);
     if let Some(held) = tenant.objects.held_by(id) {
@@ -50,6 +51,28 @@ pub(super) fn put_end(
     state.objects += 1;
     effects.wake(WaitOn::Key(tenant_id.clone(), key.clone()));
     Ok(())
+}
+
+/// Takes out the version that a put replaces: exactly the one that the key holds.
+fn replace(
+    state: &mut State,
+    (tenant_id, key): (&TenantId, &Key),
+    version: Version,
+    replaces: Option<Version>,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let tenant = state.tenants.get(tenant_id);
+    let held = tenant.and_then(|tenant| tenant.objects.held_at(key));
+    let former = held.map(|object| (object.id(), object.version()));
+    match (former, replaces) {
+        (None, None) => Ok(()),
+        (Some((id, held)), Some(replaced)) if held == replaced && held < version => {
+            forget(state, tenant_id, id, effects).map(drop)
+        }
+        _ => Err(format!(
+            "{key} of tenant {tenant_id} holds {former:?}, {version} was to replace {replaces:?}"
+        )),
+    }
 }
 
 /// A key whose object cannot be read any more may be put again before its segment is swept.
@@ -95,6 +118,37 @@ pub(super) fn remove(
     Ok(())
 }
 
+/// Sets the pin of an object.
+pub(super) fn pin_set(
+    state: &mut State,
+    (tenant_id, key): (&TenantId, &Key),
+    version: Version,
+    pin: Pin,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let unfit = || format!("{key} of tenant {tenant_id} does not hold {version}");
+    let tenant = state.tenants.get_mut(tenant_id).ok_or_else(unfit)?;
+    let object = tenant
+        .objects
+        .held_at(key)
+        .filter(|object| object.version() == version)
+        .ok_or_else(unfit)?;
+    let (id, former, charge) = (object.id(), object.attributes().pin, object.charge_bytes());
+    state.sum.take(digest::of_object(tenant_id, object));
+    tenant.objects.set_pin(id, pin);
+    if let Some(object) = tenant.objects.held_by(id) {
+        state.sum.add(digest::of_object(tenant_id, object));
+    }
+    charge
+        .and_then(|charge| {
+            tenant.refund(charge, former)?;
+            tenant.charge(charge, pin)
+        })
+        .ok_or_else(|| format!("the charge of tenant {tenant_id} does not fit {key}"))?;
+    effects.wake(WaitOn::Key(tenant_id.clone(), key.clone()));
+    Ok(())
+}
+
 /// Takes an object out, settles the books, and lets its agents erase it. What it was.
 pub(super) fn forget(
     state: &mut State,
@@ -111,14 +165,14 @@ pub(super) fn forget(
         .held_by(id)
         .ok_or_else(|| format!("{id:?} of tenant {tenant_id} holds nothing"))?;
     let version = object.version();
-    let charge = object.charge_bytes();
+    let (charge, pin) = (object.charge_bytes(), object.attributes().pin);
     let extents: Vec<Extent> = object.held_extents().collect();
     state.sum.take(digest::of_object(tenant_id, object));
     let key = tenant
         .objects
         .remove(id)
         .ok_or_else(|| format!("{id:?} of tenant {tenant_id} has no key"))?;
-    refund(state, tenant_id, charge)?;
+    refund(state, tenant_id, charge, pin)?;
     state.objects = state
         .objects
         .checked_sub(1)
@@ -129,20 +183,20 @@ pub(super) fn forget(
     Ok((key, version))
 }
 
-/// Takes `charge` off what the tenant is charged.
+/// Takes `charge` of an object with this pin off what the tenant is charged.
 pub(super) fn refund(
     state: &mut State,
     tenant_id: &TenantId,
     charge: Option<u64>,
+    pin: Pin,
 ) -> Result<(), Fault> {
     let tenant = state
         .tenants
         .get_mut(tenant_id)
         .ok_or_else(|| format!("tenant {tenant_id} is unknown"))?;
-    tenant.used_bytes = charge
-        .and_then(|charge| tenant.used_bytes.checked_sub(charge))
-        .ok_or_else(|| format!("tenant {tenant_id} is charged less than {charge:?} bytes"))?;
-    Ok(())
+    charge
+        .and_then(|charge| tenant.refund(charge, pin))
+        .ok_or_else(|| format!("tenant {tenant_id} is charged less than {charge:?} bytes"))
 }
 
 /// Notes in its slab that an extent belongs to an object.

@@ -25,7 +25,7 @@ pub(super) fn dropped(
         .held_at(key)
         .filter(|object| object.version() == version)
         .ok_or_else(|| format!("{key} of tenant {tenant_id} does not hold {version}"))?;
-    let id = object.id();
+    let (id, pin) = (object.id(), object.attributes().pin);
     let on_agent = |replica: &Vec<Extent>| replica.iter().any(|e| e.slab.agent == agent);
     let (gone, kept): (Vec<Vec<Extent>>, Vec<_>) = object.held_replicas().partition(on_agent);
     if gone.is_empty() || kept.is_empty() {
@@ -38,7 +38,7 @@ pub(super) fn dropped(
     if let Some(object) = tenant.objects.held_by(id) {
         state.sum.add(digest::of_object(tenant_id, object));
     }
-    object::refund(state, tenant_id, quota::charge_of(&gone))?;
+    object::refund(state, tenant_id, quota::charge_of(&gone), pin)?;
     for extent in gone.iter().flatten() {
         object::retire(state, extent, (id, version), effects)?;
     }

@@ -118,7 +118,7 @@ fn drop_replicas(
         .objects
         .held_by(id)
         .ok_or_else(|| format!("{id:?} of tenant {tenant_id} holds nothing"))?;
-    let version = object.version();
+    let (version, pin) = (object.version(), object.attributes().pin);
     let (gone, kept): (Vec<Vec<Extent>>, Vec<_>) = object
         .held_replicas()
         .partition(|replica| replica.iter().any(|extent| extent.slab.segment == lost));
@@ -134,7 +134,7 @@ fn drop_replicas(
     if let Some(object) = tenant.objects.held_by(id) {
         state.sum.add(digest::of_object(tenant_id, object));
     }
-    object::refund(state, tenant_id, quota::charge_of(&gone))?;
+    object::refund(state, tenant_id, quota::charge_of(&gone), pin)?;
     for extent in gone.iter().flatten() {
         object::retire(state, extent, (id, version), effects)?;
     }

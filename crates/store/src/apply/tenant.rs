@@ -33,6 +33,7 @@ pub(super) fn set(
             policy: policy.clone(),
             deleting: false,
             used_bytes: 0,
+            pinned_bytes: 0,
             objects: ObjectTable::default(),
             slabs: std::collections::BTreeSet::new(),
         };

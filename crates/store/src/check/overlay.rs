@@ -32,9 +32,11 @@ impl Leader {
         let mut by_session: BTreeMap<SessionId, BTreeSet<Version>> = BTreeMap::new();
         for (id, tenant) in &self.overlay.tenants {
             let mut reserved = Charge::default();
+            let mut pinning_bytes: u64 = tenant.pins.values().sum();
             for (key, put) in &tenant.puts {
                 reserved.bytes += charge_of(&put.replicas).unwrap_or(u64::MAX);
                 reserved.objects += 1;
+                pinning_bytes = pinning_bytes.saturating_add(put.pinned_bytes);
                 by_version.insert(put.version, (id.clone(), key.clone()));
                 by_session
                     .entry(put.session)
@@ -45,6 +47,14 @@ impl Leader {
                 let detail = format!("{id}: kept {:?}, counted {reserved:?}", tenant.reserved);
                 found.push(Finding {
                     rule: "reservations",
+                    detail,
+                });
+            }
+            if pinning_bytes != tenant.pinning_bytes {
+                let kept = tenant.pinning_bytes;
+                let detail = format!("{id}: kept {kept}, counted {pinning_bytes}");
+                found.push(Finding {
+                    rule: "bytes being pinned",
                     detail,
                 });
             }
@@ -149,7 +159,7 @@ impl Leader {
                     .overlay
                     .tenants
                     .values()
-                    .all(|t| t.touched.is_empty() && t.op.is_none()));
+                    .all(|t| t.touched.is_empty() && t.pins.is_empty() && t.op.is_none()));
         if !settled {
             let detail = format!("{:?}", self.overlay);
             found.push(Finding {

@@ -5,14 +5,17 @@
 
 mod get;
 mod mount;
+mod pin;
 mod put;
+mod put_end;
 mod relief;
 mod remove;
 mod slab;
 mod tenant;
 
-use larder_types::{Key, PoolTime, Reason, TenantId};
+use larder_types::{Key, PoolTime, Reason, TenantId, Version};
 
+use crate::effects::Discard;
 use crate::leader::Leader;
 use crate::op::Op;
 use crate::overlay::TenantOp;
@@ -58,58 +61,11 @@ impl Leader {
         now: PoolTime,
         random: &mut dyn FnMut() -> u64,
     ) -> Decision {
-        let outcome = self.admit(request).and_then(|()| match request {
-            Request::PutStart { .. } => self.put_start(state, request, now, random),
-            Request::PutEnd {
-                session,
-                tenant,
-                key,
-                version,
-                written,
-            } => self.put_end(state, (*session, tenant, key, *version), written),
-            Request::PutRevoke {
-                session,
-                tenant,
-                key,
-                version,
-            } => self.put_revoke(state, (*session, tenant, key, *version)),
-            Request::Get { tenant, key } => {
-                let outcome = self.get(state, tenant, key);
-                self.looked_up(state, (tenant, key), &outcome, now);
-                outcome
-            }
-            Request::Exists { tenant, key } => {
-                let outcome = self.exists(state, tenant, key);
-                self.looked_up(state, (tenant, key), &outcome, now);
-                outcome
-            }
-            // Nothing grants leases yet, so no lease can protect the object.
-            Request::Remove {
-                tenant,
-                key,
-                if_unleased: _,
-            } => self.remove(state, tenant, key),
-            Request::List {
-                tenant,
-                prefix,
-                after,
-                limit,
-            } => self.list(state, tenant, prefix, after.as_ref(), *limit),
-            Request::Usage { tenant } => self.usage(state, tenant),
-            Request::Mount { .. } => self.mount(state, request, now),
-            Request::Unmount { agent } => self.unmount(state, *agent),
-            Request::Heartbeat { agent, incarnation } => self.heartbeat(*agent, *incarnation, now),
-            Request::AgentGone { agent, incarnation } => {
-                Ok(self.agent_gone(state, *agent, *incarnation, now))
-            }
-            Request::SlabReady { slab } => self.slab_ready(state, *slab),
-            Request::SlabReturned { slab } => self.slab_returned(state, *slab),
-            Request::SlabFailed { slab, detail: _ } => self.slab_failed(state, *slab, now),
-            Request::Released { extents, agent } => self.released(state, extents, *agent, now),
-            Request::TenantSet { tenant, policy } => self.tenant_set(state, tenant, policy),
-            Request::TenantDelete { tenant } => self.tenant_delete(state, tenant),
-            Request::SessionClosed { session } => Ok(self.session_closed(*session)),
-        });
+        self.leases.begin();
+        let outcome = match self.admit(request) {
+            Ok(()) => self.route(state, request, now, random),
+            Err(stop) => Err(stop),
+        };
         match outcome {
             Ok(decision) => {
                 if let Decision::Reply { ops, .. } | Decision::Wait { ops, .. } = &decision {
@@ -123,6 +79,93 @@ impl Leader {
                 on,
                 for_space: false,
             },
+        }
+    }
+
+    /// Requests about objects; the others go on.
+    fn route(
+        &mut self,
+        state: &State,
+        request: &Request,
+        now: PoolTime,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Outcome {
+        match request {
+            Request::PutStart { .. } => self.put_start(state, request, now, random),
+            Request::PutEnd {
+                session,
+                tenant,
+                key,
+                version,
+                written,
+            } => self.put_end(state, (*session, tenant, key, *version), written, now),
+            Request::PutRevoke {
+                session,
+                tenant,
+                key,
+                version,
+            } => self.put_revoke(state, (*session, tenant, key, *version)),
+            Request::Get { tenant, key } => {
+                let outcome = self.get(state, tenant, key, now);
+                self.looked_up(state, (tenant, key), &outcome, now);
+                outcome
+            }
+            Request::Exists { tenant, key, lease } => {
+                let outcome = self.exists(state, (tenant, key), *lease, now);
+                self.looked_up(state, (tenant, key), &outcome, now);
+                outcome
+            }
+            Request::Remove {
+                tenant,
+                key,
+                if_unleased,
+            } => self.remove(state, (tenant, key), *if_unleased, now),
+            Request::List {
+                tenant,
+                prefix,
+                after,
+                limit,
+            } => self.list(state, tenant, prefix, after.as_ref(), *limit),
+            Request::Usage { tenant } => self.usage(state, tenant),
+            Request::PinSet { tenant, key, pin } => self.set_pin(state, tenant, key, *pin),
+            Request::Stat { tenant, key } => self.stat(state, tenant, key, now),
+            Request::ListStats {
+                tenant,
+                prefix,
+                after,
+                limit,
+            } => self.list_stats(state, (tenant, prefix), (after.as_ref(), *limit), now),
+            Request::RemovePrefix {
+                tenant,
+                prefix,
+                after,
+                limit,
+                if_unleased,
+            } => {
+                let page = (after.as_ref(), *limit);
+                self.remove_prefix(state, (tenant, prefix), page, *if_unleased, now)
+            }
+            _ => self.route_pool(state, request, now),
+        }
+    }
+
+    /// Requests of agents, and about tenants and sessions.
+    fn route_pool(&mut self, state: &State, request: &Request, now: PoolTime) -> Outcome {
+        match request {
+            Request::Mount { .. } => self.mount(state, request, now),
+            Request::Unmount { agent } => self.unmount(state, *agent),
+            Request::Heartbeat { agent, incarnation } => self.heartbeat(*agent, *incarnation, now),
+            Request::AgentGone { agent, incarnation } => {
+                Ok(self.agent_gone(state, *agent, *incarnation, now))
+            }
+            Request::SlabReady { slab } => self.slab_ready(state, *slab),
+            Request::SlabReturned { slab } => self.slab_returned(state, *slab),
+            Request::SlabFailed { slab, detail: _ } => self.slab_failed(state, *slab, now),
+            Request::Released { extents, agent } => self.released(state, extents, *agent, now),
+            Request::TenantSet { tenant, policy } => self.tenant_set(state, tenant, policy),
+            Request::TenantDelete { tenant } => self.tenant_delete(state, tenant),
+            Request::SessionClosed { session } => Ok(self.session_closed(*session)),
+            _ => refuse(Reason::Internal, "a request that nobody decides"),
         }
     }
 
@@ -184,6 +227,8 @@ impl Leader {
             Request::PutStart { .. }
                 | Request::PutEnd { .. }
                 | Request::Remove { .. }
+                | Request::RemovePrefix { .. }
+                | Request::PinSet { .. }
                 | Request::TenantSet { .. }
                 | Request::TenantDelete { .. }
         );
@@ -259,13 +304,13 @@ impl Leader {
             .cloned()
             .unwrap_or_default();
         for version in own {
-            self.discard_unless_ending(version);
+            self.discard_unless_ending(version, Discard::SessionClosed);
         }
         self.answer(Reply::Done)
     }
 
     /// Gives a pending put up if its end is not proposed yet.
-    pub(crate) fn discard_unless_ending(&mut self, version: larder_types::Version) {
+    pub(crate) fn discard_unless_ending(&mut self, version: Version, cause: Discard) {
         let ending = self
             .overlay
             .by_version
@@ -273,7 +318,7 @@ impl Leader {
             .and_then(|(tenant, key)| self.overlay.pending(tenant, key))
             .is_none_or(|put| put.ending);
         if !ending {
-            self.overlay.discard(version, &mut self.effects);
+            self.overlay.discard(version, cause, &mut self.effects);
         }
     }
 }

@@ -1,22 +1,18 @@
-//! Deciding puts: start, end, revoke.
+//! Deciding the starts of puts.
 
-use larder_types::{
-    Attributes, Digest, Extent, Key, PoolTime, Reason, SessionId, TenantId, Version,
-};
+use larder_types::{AgentId, Attributes, Extent, Key, Pin, PoolTime, Reason, SessionId, TenantId};
 
 use super::{Outcome, Right, Stop, refuse};
+use crate::effects::Discard;
 use crate::leader::Leader;
-use crate::op::Op;
+use crate::objects::ObjectRef;
 use crate::overlay::Pending;
 use crate::place::{Candidate, Need, Room, Wish, rank};
 use crate::quota::{Charge, admit, excess};
 use crate::reply::{Decision, Refusal, Reply, WaitOn};
-use crate::request::{MAX_REPLICAS, Request, Written};
+use crate::request::{MAX_REPLICAS, PutMode, Request};
 use crate::segment::slab_key;
 use crate::state::State;
-
-/// Who ends or revokes which put.
-type Named<'a> = (SessionId, &'a TenantId, &'a Key, Version);
 
 /// What an accepted start asks for.
 struct Ask<'a> {
@@ -24,13 +20,36 @@ struct Ask<'a> {
     tenant: &'a TenantId,
     key: &'a Key,
     wanted: u8,
+    strict: bool,
+    preferred: &'a [AgentId],
     need: Need,
-    attributes: &'a Attributes,
+    attributes: Attributes,
+    pinned_bytes: u64,
 }
 
 impl Ask<'_> {
     fn replicas(&self) -> usize {
         usize::from(self.wanted)
+    }
+
+    /// How many of these agents it takes; those with room stand first. Fewer replicas now are
+    /// better than none for a put that may have fewer: what is missing is made later.
+    fn count_of(&self, ranked: &[Candidate]) -> usize {
+        let most = self.replicas().min(ranked.len());
+        match ranked.iter().filter(|c| c.room.is_some()).count() {
+            0 => most,
+            _ if self.strict => most,
+            with_room => most.min(with_room),
+        }
+    }
+
+    /// Whether some preferred agent, of as many as there are replicas, got none.
+    fn is_preference_ignored(&self, replicas: &[Vec<Extent>]) -> bool {
+        let agents = |agent: &AgentId| {
+            let mut extents = replicas.iter().flatten();
+            extents.any(|extent| extent.slab.agent == *agent)
+        };
+        !self.preferred.iter().take(replicas.len()).all(agents)
     }
 }
 
@@ -49,8 +68,8 @@ impl Leader {
             size_bytes,
             replicas,
             preferred,
-            mode: _,
-            strict: _,
+            mode,
+            strict,
             attributes,
         } = request
         else {
@@ -63,12 +82,11 @@ impl Leader {
         if *replicas == 0 || *replicas > MAX_REPLICAS {
             return refuse(Reason::BadReplicaCount, format!("asked {replicas}"));
         }
+        let attributes = self.attributes(attributes)?;
         self.untouched(state, tenant, key)?;
-        if let Some(object) = state.object(tenant, key) {
-            return refuse(
-                Reason::AlreadyExists,
-                format!("version {}", object.version()),
-            );
+        let base = held.objects.get(key);
+        if let Some(object) = base {
+            self.may_replace(tenant, object, *mode, now)?;
         }
         self.take_over(tenant, key, now)?;
         self.room_for_a_put()?;
@@ -78,6 +96,12 @@ impl Leader {
             .bytes
             .checked_mul(u64::from(*replicas))
             .ok_or_else(too_large)?;
+        let pinned_bytes = match (attributes.pin, base.map(|object| object.attributes().pin)) {
+            (Pin::Hard, _) | (Pin::None, Some(Pin::Hard)) => asked,
+            _ => 0,
+        };
+        self.admit_pinned(held, tenant, pinned_bytes)?;
+        // An upsert is charged beside the object that it will replace until it ends.
         let used = Charge {
             bytes: held.used_bytes,
             objects: held.objects.len() as u64,
@@ -95,8 +119,11 @@ impl Leader {
             tenant,
             key,
             wanted: *replicas,
+            strict: *strict,
+            preferred,
             need,
             attributes,
+            pinned_bytes,
         };
         let (mut candidates, slab_bytes) = self.candidates(state, &ask)?;
         // Less than a slab per agent makes a small tenant.
@@ -105,9 +132,37 @@ impl Leader {
             .saturating_add(reserved.bytes)
             .saturating_add(asked);
         let compact = held_bytes < slab_bytes.saturating_mul(candidates.len() as u64);
-        let preferred = preferred.first().copied();
         rank(&mut candidates, Wish { preferred, compact }, random);
         self.grant(state, &ask, &candidates, now)
+    }
+
+    /// Whether a put may take the place of an object.
+    fn may_replace(
+        &mut self,
+        tenant: &TenantId,
+        object: ObjectRef<'_>,
+        mode: PutMode,
+        now: PoolTime,
+    ) -> Result<(), Stop> {
+        let PutMode::Upsert { if_unleased } = mode else {
+            let version = object.version();
+            return refuse(Reason::AlreadyExists, format!("version {version}"));
+        };
+        if if_unleased {
+            self.unleased(tenant, object, now)?;
+        }
+        // Room for it is not made by what it replaces: that stays until its end.
+        self.leases.spare(tenant, object.id());
+        Ok(())
+    }
+
+    /// The attributes with every time filled in.
+    fn attributes(&self, asked: &Attributes) -> Result<Attributes, Stop> {
+        let pin = self.pin(asked.pin)?;
+        Ok(Attributes {
+            pin,
+            ..asked.clone()
+        })
     }
 
     /// Back-pressure: the books of puts have an end.
@@ -132,7 +187,8 @@ impl Leader {
             return refuse(Reason::BeingWritten, detail);
         }
         let version = put.version;
-        self.overlay.discard(version, &mut self.effects);
+        self.overlay
+            .discard(version, Discard::TakenOver, &mut self.effects);
         Ok(())
     }
 
@@ -155,7 +211,7 @@ impl Leader {
                 }
             }
         }
-        if answer < asked {
+        if answer < asked && (ask.strict || answer == 0) {
             let detail = format!("asked {asked}, mounted {known}, of them answer {answer}");
             let few = known > 0 && known < asked;
             return refuse(
@@ -167,7 +223,7 @@ impl Leader {
                 detail,
             );
         }
-        if candidates.len() < asked {
+        if candidates.is_empty() || (ask.strict && candidates.len() < asked) {
             let Need { size_bytes, bytes } = ask.need;
             return refuse(
                 Reason::TooLarge,
@@ -185,7 +241,7 @@ impl Leader {
         ranked: &[Candidate],
         now: PoolTime,
     ) -> Outcome {
-        let chosen = &ranked[..ask.replicas().min(ranked.len())];
+        let chosen = &ranked[..ask.count_of(ranked)];
         let Some(rooms) = chosen.iter().map(|c| c.room).collect::<Option<Vec<Room>>>() else {
             return self.relieve(state, ask.tenant, ask.need, ranked, now);
         };
@@ -209,6 +265,17 @@ impl Leader {
                 for_space: false,
             });
         }
+        self.reserve(state, ask, replicas, now)
+    }
+
+    /// Gives a put its version and its extents.
+    fn reserve(
+        &mut self,
+        state: &State,
+        ask: &Ask<'_>,
+        replicas: Vec<Vec<Extent>>,
+        now: PoolTime,
+    ) -> Outcome {
         let Some(version) = self.next_version() else {
             return refuse(Reason::Internal, "all versions of this epoch are given");
         };
@@ -221,6 +288,7 @@ impl Leader {
             attributes: ask.attributes.clone(),
             since: now,
             ending: false,
+            pinned_bytes: ask.pinned_bytes,
         };
         if let Err(error) = self.overlay.start(state, ask.tenant, ask.key, put) {
             return refuse(Reason::Internal, error.to_string());
@@ -234,110 +302,13 @@ impl Leader {
             self.holes_changed(state, slab);
         }
         let deadline = now.plus_ms(self.settings.put_discard_ms);
+        let preference_ignored = ask.is_preference_ignored(&replicas);
         Ok(self.answer(Reply::PutGranted {
             version,
             replicas,
             deadline,
+            wanted: ask.wanted,
+            preference_ignored,
         }))
     }
-
-    pub(super) fn put_end(
-        &mut self,
-        state: &State,
-        (session, tenant, key, version): Named<'_>,
-        written: &[Written],
-    ) -> Outcome {
-        self.tenant(state, tenant, Right::Write)?;
-        if state
-            .object(tenant, key)
-            .is_some_and(|object| object.version() == version)
-        {
-            return Ok(self.answer(Reply::AlreadyComplete));
-        }
-        if self.overlay.is_touched(tenant, key) {
-            return Err(Stop::Wait(WaitOn::Key(tenant.clone(), key.clone())));
-        }
-        if version.epoch != self.epoch {
-            return refuse(
-                Reason::StaleEpoch,
-                format!("version {version}, epoch {}", self.epoch),
-            );
-        }
-        let put = match self.overlay.pending(tenant, key) {
-            Some(put) if put.version == version && put.session == session => put,
-            other => {
-                let other = other.map(|put| put.version);
-                return refuse(
-                    Reason::StaleOwner,
-                    format!("ends {version}, pending {other:?}"),
-                );
-            }
-        };
-        let digest = proven(&put.replicas, written)?;
-        let op = Op::PutEnd {
-            tenant: tenant.clone(),
-            key: key.clone(),
-            version,
-            size_bytes: put.size_bytes,
-            digest,
-            replicas: put.replicas.clone(),
-            wanted: put.wanted,
-            attributes: put.attributes.clone(),
-            replaces: None,
-        };
-        Ok(self.answer_with(vec![op], Reply::Done))
-    }
-
-    pub(super) fn put_revoke(
-        &mut self,
-        state: &State,
-        (session, tenant, key, version): Named<'_>,
-    ) -> Outcome {
-        self.tenant(state, tenant, Right::Know)?;
-        if state
-            .object(tenant, key)
-            .is_some_and(|object| object.version() == version)
-        {
-            return refuse(Reason::NotWriting, format!("version {version} is complete"));
-        }
-        if let Some(put) = self
-            .overlay
-            .pending(tenant, key)
-            .filter(|p| p.version == version)
-        {
-            if put.session != session {
-                return refuse(Reason::StaleOwner, format!("session {session}"));
-            }
-            if put.ending {
-                return Err(Stop::Wait(WaitOn::Key(tenant.clone(), key.clone())));
-            }
-            self.overlay.discard(version, &mut self.effects);
-        }
-        let erasing = self.overlay.discarded.get(&version);
-        if erasing.is_some_and(|discarded| discarded.tenant == *tenant) {
-            return Err(Stop::Wait(WaitOn::Erased(version)));
-        }
-        Ok(self.answer(Reply::Done))
-    }
-}
-
-/// The digest that all receipts agree on, if they are exactly those of the put.
-fn proven(replicas: &[Vec<Extent>], written: &[Written]) -> Result<Digest, Stop> {
-    let asked = replicas.iter().flatten().count();
-    let (Some(first), true) = (written.first(), written.len() == asked) else {
-        let got = written.len();
-        return refuse(
-            Reason::BadReceipt,
-            format!("{got} receipts for {asked} extents"),
-        );
-    };
-    for extent in replicas.iter().flatten() {
-        let Some(receipt) = written.iter().find(|receipt| receipt.extent == *extent) else {
-            return refuse(Reason::BadReceipt, format!("no receipt for {extent:?}"));
-        };
-        if receipt.digest != first.digest {
-            return refuse(Reason::BadReceipt, "the receipts name different digests");
-        }
-    }
-    Ok(first.digest)
 }

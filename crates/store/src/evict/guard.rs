@@ -6,8 +6,9 @@ use larder_types::{Extent, Pin, PoolTime, SegmentId, TenantId};
 
 use super::cache::Class;
 use crate::leader::Leader;
+use crate::leases::Leases;
 use crate::objects::{ObjectId, ObjectRef};
-use crate::overlay::TenantOverlay;
+use crate::overlay::{Overlay, TenantOverlay};
 use crate::soft::{Health, Soft};
 use crate::state::{State, Tenant};
 
@@ -54,6 +55,8 @@ pub(crate) struct Guard<'a> {
     overlay: Option<&'a TenantOverlay>,
     lost: &'a BTreeSet<SegmentId>,
     soft: &'a Soft,
+    leases: &'a Leases,
+    tenant: TenantId,
     now: PoolTime,
     spares_soft_pins: bool,
     /// No more than this may go.
@@ -72,7 +75,7 @@ impl<'a> Guard<'a> {
     ) -> Option<Self> {
         Self::new(
             state,
-            (&leader.overlay, &leader.soft),
+            (&leader.overlay, &leader.soft, &leader.leases),
             tenant,
             (spares_soft_pins, most_bytes),
             now,
@@ -82,7 +85,7 @@ impl<'a> Guard<'a> {
     /// As [`Self::of`], from parts of the leader.
     pub(crate) fn new(
         state: &'a State,
-        (overlay, soft): (&'a crate::overlay::Overlay, &'a Soft),
+        (overlay, soft, leases): (&'a Overlay, &'a Soft, &'a Leases),
         tenant: &TenantId,
         (spares_soft_pins, most_bytes): (bool, u64),
         now: PoolTime,
@@ -98,6 +101,8 @@ impl<'a> Guard<'a> {
             overlay,
             lost,
             soft,
+            leases,
+            tenant: tenant.clone(),
             now,
             spares_soft_pins,
             most_bytes,
@@ -138,17 +143,17 @@ impl<'a> Guard<'a> {
             // Its loss is known and not yet noticed here: nothing could be proposed for it.
             return false;
         };
-        let key = key.as_bytes();
-        let changes = self
-            .overlay
-            .is_some_and(|overlay| overlay.touched.contains(key) || overlay.puts.contains_key(key));
+        let changes = self.overlay.is_some_and(|overlay| {
+            let key = key.as_bytes();
+            overlay.touched.contains(key) || overlay.puts.contains_key(key)
+        });
         let bytes = object.charge_bytes().unwrap_or(u64::MAX);
         let stays = match object.attributes().pin {
             Pin::Hard => Some(&mut self.kept.pinned),
             Pin::Soft { .. } if self.spares_soft_pins && self.is_soft_pinned(object) => {
                 Some(&mut self.kept.pinned)
             }
-            _ if self.is_leased(id) => Some(&mut self.kept.leased),
+            _ if self.is_leased(object) => Some(&mut self.kept.leased),
             _ if changes || self.vanishes(object) => Some(&mut self.kept.busy),
             _ if only_a_replica && !self.answers_elsewhere(object) => Some(&mut self.kept.busy),
             _ if !only_a_replica && bytes > self.most_bytes => Some(&mut self.kept.busy),
@@ -172,15 +177,14 @@ impl<'a> Guard<'a> {
         alive.count() > 1
     }
 
-    /// Nothing grants leases yet.
-    const fn is_leased(&self, _id: ObjectId) -> bool {
-        let _ = self.now;
-        false
+    /// A reader's lease protects it, or a put that is to replace it looks for room.
+    fn is_leased(&self, object: ObjectRef<'_>) -> bool {
+        self.leases.is_leased(&self.tenant, object, self.now)
+            || self.leases.is_spared(&self.tenant, object.id())
     }
 
-    /// Nothing counts the time of soft pins yet: they hold.
-    const fn is_soft_pinned(&self, _object: ObjectRef<'_>) -> bool {
-        let _ = self.now;
-        true
+    /// The time of its soft pin is not over.
+    fn is_soft_pinned(&self, object: ObjectRef<'_>) -> bool {
+        self.leases.pin_left_ms(&self.tenant, object, self.now) > 0
     }
 }

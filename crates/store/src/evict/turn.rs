@@ -337,10 +337,11 @@ impl Leader {
             evict,
             overlay,
             soft,
+            leases,
             ..
         } = self;
         let terms = (aim.spares_soft_pins, aim.most_bytes);
-        let mut guard = Guard::new(state, (overlay, soft), aim.tenant, terms, now)?;
+        let mut guard = Guard::new(state, (overlay, soft, leases), aim.tenant, terms, now)?;
         let cache = evict.caches.get_mut(aim.tenant)?;
         let class = aim.class;
         let mut may = |id, members: Option<&BTreeSet<ObjectId>>| {
@@ -376,7 +377,7 @@ impl Leader {
         };
         let going = replicas.iter().filter(on_agent).count();
         let spared = agent.filter(|_| going > 0 && going < replicas.len());
-        let (tenant_id, key_of, version) = (tenant.clone(), key.clone(), object.version());
+        let (tenant_id, key_of, version) = (tenant.clone(), key.to_key(), object.version());
         let (op, bytes) = if let Some(agent) = spared {
             let bytes = replicas
                 .iter()
@@ -386,7 +387,7 @@ impl Leader {
                 .sum();
             let op = Op::ReplicaDropped {
                 tenant: tenant_id,
-                key: key_of.to_key(),
+                key: key_of,
                 version,
                 agent,
             };
@@ -394,7 +395,7 @@ impl Leader {
         } else {
             let op = Op::Remove {
                 tenant: tenant_id,
-                key: key_of.to_key(),
+                key: key_of,
                 version,
                 cause: RemovalCause::Evicted,
             };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use larder_types::{Attributes, CompactKey, Epoch, Extent, Key, SlabRef, layout};
+use larder_types::{Attributes, CompactKey, Epoch, Extent, Key, Pin, SlabRef, layout};
 
 /// Offsets are kept in units of the smallest alignment.
 const UNIT: u64 = layout::SMALL_ALIGN_BYTES;
@@ -207,6 +207,16 @@ impl Record {
             if more.attributes == Attributes::default() {
                 self.more = None;
             }
+        }
+    }
+
+    /// Sets its pin.
+    pub(super) fn set_pin(&mut self, pin: Pin) {
+        self.more.get_or_insert_default().attributes.pin = pin;
+        let is_plain =
+            |more: &More| more.places.is_empty() && more.attributes == Attributes::default();
+        if self.more.as_deref().is_some_and(is_plain) {
+            self.more = None;
         }
     }
 

@@ -1,9 +1,9 @@
 //! What each op touches when it is decided, and lets go when it is committed.
 
-use larder_types::{AgentId, SegmentId, TenantId};
+use larder_types::{AgentId, Pin, SegmentId, TenantId};
 
 use super::{Overlay, SlabOp, TenantOp};
-use crate::effects::Effects;
+use crate::effects::{Discard, Effects};
 use crate::op::Op;
 use crate::reply::WaitOn;
 use crate::segment::slab_key;
@@ -33,7 +33,7 @@ impl Overlay {
             Op::TenantDelete { tenant } => {
                 self.touch_tenant(tenant, TenantOp::Delete);
                 for version in self.pending_versions(|id, _| id == tenant) {
-                    self.discard(version, effects);
+                    self.discard(version, Discard::TenantDeleted, effects);
                 }
             }
             Op::TenantPurge { tenant, .. } => self.touch_tenant(tenant, TenantOp::Purge),
@@ -48,6 +48,18 @@ impl Overlay {
             Op::Remove { tenant, key, .. } | Op::ReplicaDropped { tenant, key, .. } => {
                 let entry = self.tenants.entry(tenant.clone()).or_default();
                 entry.touched.insert(key.clone());
+            }
+            Op::PinSet {
+                tenant, key, pin, ..
+            } => {
+                let entry = self.tenants.entry(tenant.clone()).or_default();
+                entry.touched.insert(key.clone());
+                let object = state.object(tenant, key);
+                let object = object.filter(|object| object.attributes().pin != Pin::Hard);
+                if let (Some(object), Pin::Hard) = (object, pin) {
+                    let bytes = object.charge_bytes().unwrap_or(u64::MAX);
+                    self.pin(tenant, key, bytes);
+                }
             }
             Op::Released { extents } => {
                 let places = extents
@@ -109,6 +121,14 @@ impl Overlay {
                 }
                 self.prune(tenant);
             }
+            Op::PinSet { tenant, key, .. } => {
+                if let Some(entry) = self.tenants.get_mut(tenant) {
+                    entry.touched.remove(key);
+                    let bytes = entry.pins.remove(key).unwrap_or(0);
+                    entry.pinning_bytes = entry.pinning_bytes.saturating_sub(bytes);
+                }
+                self.prune(tenant);
+            }
             Op::Released { extents } => {
                 for (extent, _) in extents {
                     self.released
@@ -130,7 +150,7 @@ impl Overlay {
                 .any(|extent| extent.slab.segment == segment)
         });
         for version in hit {
-            self.discard(version, effects);
+            self.discard(version, Discard::AgentLost, effects);
         }
         self.discarded.retain(|version, discarded| {
             discarded

@@ -100,7 +100,8 @@ fn an_end_needs_the_receipts_of_exactly_its_extents() {
             version,
             size_bytes,
             digest,
-            replicas
+            replicas,
+            lease_ms: 10_000,
         })
     );
 }
@@ -172,6 +173,7 @@ fn a_second_op_on_a_key_waits_for_the_first() {
     let read = world.ask(Request::Exists {
         tenant: tenant("red"),
         key: key("k"),
+        lease: false,
     });
     assert!(world.acknowledge());
     assert_eq!(world.taken(read), Some(Ok(Reply::Exists(true))));
@@ -274,4 +276,90 @@ fn what_is_in_flight_is_bounded() {
         world.answer(World::remove("red", &names[2])),
         Ok(Reply::Done)
     );
+}
+
+#[test]
+fn fewer_replicas_than_wanted_are_a_success_unless_the_put_is_strict() {
+    let lenient = |mut start: Request| {
+        if let Request::PutStart { strict, .. } = &mut start {
+            *strict = false;
+        }
+        start
+    };
+    let mut world = World::ready(2, 2, &["red"]);
+    let ask = |text: &str, size| copies(World::start("red", text, size), 3);
+    assert_eq!(world.reason(ask("k", 1_000)), Reason::TooFewAgents);
+    match world.answer(lenient(ask("k", 1_000))) {
+        Ok(Reply::PutGranted {
+            replicas, wanted, ..
+        }) => assert_eq!((replicas.len(), wanted), (2, 3)),
+        other => panic!("not granted: {other:?}"),
+    }
+    let (version, _) = world.put(lenient(ask("l", 1_000))).expect("room");
+    let stat = world.stat("red", "l");
+    assert_eq!(
+        (stat.version, stat.agents.len(), stat.wanted),
+        (version, 2, 3)
+    );
+    // One agent is full: the other one has to do.
+    let near = world.agents[0].id.expect("mounted");
+    let mut fill = World::start("red", "fill", SLAB);
+    if let Request::PutStart { preferred, .. } = &mut fill {
+        preferred.push(near);
+    }
+    world.put(fill).expect("room");
+    let two = |text: &str| copies(World::start("red", text, SLAB), 2);
+    assert_eq!(world.reason(two("m")), Reason::NoSpace);
+    world.put(lenient(two("m"))).expect("room on one");
+    assert_eq!(world.stat("red", "m").agents.len(), 1);
+    assert_eq!(
+        world.reason(lenient(two("n"))),
+        Reason::NoSpace,
+        "room on none"
+    );
+    assert_eq!(
+        world.reason(lenient(copies(World::start("red", "o", SLAB + 1), 2))),
+        Reason::TooLarge
+    );
+}
+
+#[test]
+fn preferred_agents_are_taken_in_order_and_an_ignored_one_is_reported() {
+    let mut world = World::ready(3, 2, &["red"]);
+    let ids: Vec<_> = world
+        .agents
+        .iter()
+        .map(|agent| agent.id.expect("mounted"))
+        .collect();
+    let unknown = larder_types::AgentId(0);
+    for (count, wish, taken, ignored) in [
+        (1, vec![ids[2]], Some(vec![ids[2]]), false),
+        (2, vec![ids[1], ids[0]], Some(vec![ids[1], ids[0]]), false),
+        (1, vec![ids[1], ids[0]], Some(vec![ids[1]]), false),
+        (2, vec![unknown, ids[0]], None, true),
+        (1, vec![], None, false),
+    ] {
+        let mut start = copies(
+            World::start("red", &format!("k{count}{wish:?}"), 1_000),
+            count,
+        );
+        if let Request::PutStart { preferred, .. } = &mut start {
+            preferred.clone_from(&wish);
+        }
+        match world.answer(start) {
+            Ok(Reply::PutGranted {
+                replicas,
+                preference_ignored,
+                ..
+            }) => {
+                let agents: Vec<_> = replicas.iter().map(|r| r[0].slab.agent).collect();
+                assert!(
+                    taken.is_none_or(|taken| taken == agents),
+                    "{wish:?}: {agents:?}"
+                );
+                assert_eq!(preference_ignored, ignored, "{wish:?}");
+            }
+            other => panic!("not granted: {other:?}"),
+        }
+    }
 }

@@ -238,6 +238,7 @@ fn usage_tells_what_is_charged_and_held() {
         usage,
         Ok(Reply::Usage(larder_store::Usage {
             used_bytes: 1024,
+            pinned_bytes: 0,
             used_objects: 1,
             reserved_bytes: 69_632,
             reserved_objects: 1,

@@ -16,6 +16,7 @@ fn exists() -> Request {
     Request::Exists {
         tenant: tenant("red"),
         key: key("k"),
+        lease: false,
     }
 }
 

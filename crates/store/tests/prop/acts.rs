@@ -1,5 +1,6 @@
 //! What may happen in a random sequence.
 
+use larder_types::Pin;
 use proptest::prelude::*;
 
 use super::{AGENTS, TENANTS};
@@ -14,6 +15,9 @@ pub(super) enum Act {
         size_bytes: u64,
         replicas: u8,
         near: Option<u8>,
+        upsert: bool,
+        /// A pin, a group, and whether fewer replicas will do.
+        said: (Pin, bool, bool),
     },
     Write(prop::sample::Index),
     End(prop::sample::Index),
@@ -21,10 +25,26 @@ pub(super) enum Act {
     Remove {
         tenant: usize,
         key: u8,
+        if_unleased: bool,
+    },
+    RemovePrefix {
+        tenant: usize,
+        limit: usize,
+        if_unleased: bool,
+    },
+    Pin {
+        tenant: usize,
+        key: u8,
+        pin: Pin,
     },
     Read {
         tenant: usize,
         key: u8,
+    },
+    /// Readers on an agent hold what is to be erased, or let go of it.
+    Hold {
+        agent: usize,
+        holds: bool,
     },
     List {
         tenant: usize,
@@ -63,22 +83,42 @@ pub(super) fn acts() -> impl Strategy<Value = Vec<Act>> {
     ];
     let near = prop::option::of(1..6u8);
     let replicas = prop_oneof![3 => Just(1u8), 2 => Just(2u8), 1 => Just(3u8)];
-    let start = (1..6u64, of.clone(), 0..12u8, size, replicas, near).prop_map(
-        |(session, tenant, key, size_bytes, replicas, near)| Act::Start {
+    let pin = || {
+        prop_oneof![
+            4 => Just(Pin::None),
+            1 => Just(Pin::Hard),
+            1 => (1..60_000u64).prop_map(|ttl_ms| Pin::Soft { ttl_ms }),
+        ]
+    };
+    let said = (pin(), any::<bool>(), any::<bool>());
+    let who = (1..6u64, of.clone(), 0..12u8);
+    let start = (who, size, replicas, near, any::<bool>(), said).prop_map(
+        |((session, tenant, key), size_bytes, replicas, near, upsert, said)| Act::Start {
             session,
             tenant,
             key,
             size_bytes,
             replicas,
             near,
+            upsert,
+            said,
         },
     );
+    let name = || (of.clone(), 0..12u8);
     let on_objects = prop_oneof![
         24 => start,
         24 => any_put().prop_map(Act::Write),
         24 => any_put().prop_map(Act::End),
         3 => any_put().prop_map(Act::Revoke),
-        8 => (of.clone(), 0..12u8).prop_map(|(tenant, key)| Act::Remove { tenant, key }),
+        8 => (name(), any::<bool>()).prop_map(|((tenant, key), if_unleased)| Act::Remove {
+            tenant,
+            key,
+            if_unleased,
+        }),
+        1 => (of.clone(), 1..9usize, any::<bool>()).prop_map(|(tenant, limit, if_unleased)| {
+            Act::RemovePrefix { tenant, limit, if_unleased }
+        }),
+        4 => (name(), pin()).prop_map(|((tenant, key), pin)| Act::Pin { tenant, key, pin }),
         4 => (of.clone(), 0..12u8).prop_map(|(tenant, key)| Act::Read { tenant, key }),
         1 => of.prop_map(|tenant| Act::List { tenant }),
         1 => (1..6u64).prop_map(Act::CloseSession),
@@ -110,6 +150,7 @@ fn on_pool() -> impl Strategy<Value = Act> {
         20 => (1..6usize).prop_map(Act::Run),
         4 => agent().prop_map(Act::Mount),
         1 => (agent(), any::<bool>()).prop_map(|(agent, kills)| Act::Disconnect { agent, kills }),
+        1 => (agent(), any::<bool>()).prop_map(|(agent, holds)| Act::Hold { agent, holds }),
         1 => agent().prop_map(Act::Restart),
         1 => agent().prop_map(Act::Unmount),
         4 => pass.prop_map(Act::Pass),

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_store::{PutMode, Reply, Request, Settings, TenantPolicy};
-use larder_types::{AgentId, Attributes, Extent, Key, SessionId, TenantId, Version};
+use larder_types::{AgentId, Attributes, Extent, GroupId, Key, Pin, SessionId, TenantId, Version};
 
 use super::acts::Act;
 use super::{AGENTS, TENANTS};
+use crate::world::agent::SimAgent;
 use crate::world::{World, end, key, tenant};
 
 /// A put as its client sees it.
@@ -29,7 +30,13 @@ impl Put {
         session: SessionId,
         (tenant, key): (TenantId, Key),
         (size_bytes, replicas, preferred): (u64, u8, Option<AgentId>),
+        (upsert, (pin, grouped, lenient)): (bool, (Pin, bool, bool)),
     ) -> Self {
+        let mode = if upsert {
+            PutMode::Upsert { if_unleased: false }
+        } else {
+            PutMode::Create
+        };
         let ticket = world.ask(Request::PutStart {
             session,
             tenant: tenant.clone(),
@@ -37,9 +44,13 @@ impl Put {
             size_bytes,
             replicas,
             preferred: preferred.into_iter().collect(),
-            mode: PutMode::Create,
-            strict: true,
-            attributes: Attributes::default(),
+            mode,
+            strict: !lenient,
+            attributes: Attributes {
+                pin,
+                group: grouped.then(|| GroupId::new("g").expect("a name")),
+                ..Attributes::default()
+            },
         });
         let (granted, written, end, hit) = (None, false, None, false);
         Self {
@@ -95,7 +106,8 @@ pub(super) struct Clients {
     /// For how long each agent has not been mounted.
     apart_ms: [u64; AGENTS],
     /// Acknowledged puts that nobody has asked to remove, with the agents that hold them.
-    pub(super) acknowledged: BTreeMap<(TenantId, Key), (Version, BTreeSet<AgentId>)>,
+    /// and those of puts that may have replaced them since.
+    pub(super) acknowledged: BTreeMap<(TenantId, Key), (BTreeSet<Version>, BTreeSet<AgentId>)>,
 }
 
 impl Clients {
@@ -108,6 +120,7 @@ impl Clients {
             evict: seed % 2 == 1,
             high_watermark: 500,
             low_watermark: 300,
+            max_pinned_bytes: 400_000,
             ..Settings::default()
         };
         let mut world = World::with_settings(settings, seed, agents, 4);
@@ -140,6 +153,8 @@ impl Clients {
                 size_bytes,
                 replicas,
                 near,
+                upsert,
+                said,
             } => {
                 let session = self.session(session);
                 let near = near.map(|agent| AgentId(u32::from(agent)));
@@ -148,24 +163,53 @@ impl Clients {
                     session,
                     name(of, number),
                     (size_bytes, replicas, near),
+                    (upsert, said),
                 );
                 self.puts.push(put);
             }
             Act::Write(which) => self.with_put(which, |put| !put.written, Put::write),
-            Act::End(which) => self.with_put(which, |put| put.written, Put::end),
+            Act::End(which) => {
+                self.with_put(which, |put| put.written, Put::end);
+                self.allow_ends();
+            }
             Act::Revoke(which) => self.with_put(which, |_| true, Put::revoke),
             Act::Remove {
                 tenant: of,
                 key: number,
+                if_unleased,
             } => {
                 let (tenant, key) = name(of, number);
                 self.promise_no_more(&tenant, Some(&key));
                 let ticket = self.world.ask(Request::Remove {
                     tenant: tenant.clone(),
                     key: key.clone(),
-                    if_unleased: false,
+                    if_unleased,
                 });
                 self.removals.push((ticket, tenant, Some(key)));
+            }
+            Act::RemovePrefix {
+                tenant: of,
+                limit,
+                if_unleased,
+            } => {
+                let all = tenant(TENANTS[of]);
+                self.promise_no_more(&all, None);
+                let ticket = self.world.ask(Request::RemovePrefix {
+                    tenant: all.clone(),
+                    prefix: b"k".to_vec(),
+                    after: None,
+                    limit,
+                    if_unleased,
+                });
+                self.removals.push((ticket, all, None));
+            }
+            Act::Pin {
+                tenant: of,
+                key: number,
+                pin,
+            } => {
+                let (tenant, key) = name(of, number);
+                self.world.ask(Request::PinSet { tenant, key, pin });
             }
             Act::Read {
                 tenant: of,
@@ -176,12 +220,23 @@ impl Clients {
                     tenant: tenant.clone(),
                     key: key.clone(),
                 });
-                self.world.ask(Request::Exists { tenant, key });
+                self.world.ask(Request::Exists {
+                    tenant: tenant.clone(),
+                    key: key.clone(),
+                    lease: true,
+                });
+                self.world.ask(Request::Stat { tenant, key });
             }
             Act::List { tenant: of } => {
                 let (tenant, prefix) = (tenant(TENANTS[of]), b"k".to_vec());
                 self.world.ask(Request::List {
                     tenant,
+                    prefix: prefix.clone(),
+                    after: None,
+                    limit: 5,
+                });
+                self.world.ask(Request::ListStats {
+                    tenant: self::tenant(TENANTS[of]),
                     prefix,
                     after: None,
                     limit: 5,
@@ -251,6 +306,13 @@ impl Clients {
                 world.disconnect(agent, kills);
                 if kills {
                     self.lose(agent);
+                }
+            }
+            Act::Hold { agent, holds } => {
+                if holds {
+                    world.agents[agent].holds = true;
+                } else {
+                    world.agents[agent].let_go();
                 }
             }
             Act::Restart(agent) => {
@@ -328,6 +390,22 @@ impl Clients {
         }
     }
 
+    /// The end of an upsert is asked: from now on it may replace what was acknowledged before.
+    fn allow_ends(&mut self) {
+        for put in self.puts.iter().filter(|put| put.end.is_some()) {
+            let name = (put.tenant.clone(), put.key.clone());
+            let (Some((version, replicas)), Some((versions, agents))) =
+                (&put.granted, self.acknowledged.get_mut(&name))
+            else {
+                continue;
+            };
+            if versions.first().is_some_and(|first| first < version) {
+                versions.insert(*version);
+                agents.extend(replicas.iter().flatten().map(|extent| extent.slab.agent));
+            }
+        }
+    }
+
     /// Clients hear their answers.
     pub(super) fn learn(&mut self) {
         self.learn_of_puts();
@@ -367,26 +445,30 @@ impl Clients {
                         .map(|extent| extent.slab.agent)
                         .collect();
                     let name = (put.tenant.clone(), put.key.clone());
-                    self.acknowledged.insert(name, (*version, agents));
+                    self.acknowledged
+                        .insert(name, (BTreeSet::from([*version]), agents));
                 }
             }
         }
+        self.allow_ends();
     }
 
     /// Every acknowledged put that nobody removed, that was not evicted and whose agents live is
     /// there, whole.
     pub(super) fn check_acknowledged(&mut self) {
         let evicted = &self.world.evicted;
-        self.acknowledged.retain(|(tenant, key), (version, _)| {
-            !evicted.contains(&(tenant.clone(), key.clone(), *version))
+        self.acknowledged.retain(|(tenant, key), (versions, _)| {
+            let gone = |version| evicted.contains(&(tenant.clone(), key.clone(), version));
+            !versions.iter().copied().any(gone)
         });
-        for ((tenant, key), (version, _)) in &self.acknowledged {
+        for ((tenant, key), (versions, _)) in &self.acknowledged {
             let object = self.world.state.object(tenant, key);
-            assert_eq!(
-                object.map(|object| object.version()),
-                Some(*version),
-                "{key} of {tenant}"
+            let held = object.map(|object| object.version());
+            assert!(
+                held.is_some_and(|held| versions.contains(&held)),
+                "{key} of {tenant}: {held:?}, not of {versions:?}"
             );
+            let version = held.unwrap_or_default();
             for extent in object.into_iter().flat_map(|object| object.extents()) {
                 let agent = self
                     .world
@@ -394,7 +476,7 @@ impl Clients {
                     .iter()
                     .find(|a| a.id == Some(extent.slab.agent));
                 assert!(
-                    agent.is_some_and(|agent| agent.reads(&extent, *version)),
+                    agent.is_some_and(|agent| agent.reads(&extent, version)),
                     "{extent:?}"
                 );
             }
@@ -405,6 +487,7 @@ impl Clients {
     pub(super) fn wind_up(&mut self) {
         let world = &mut self.world;
         world.slabs_fail = false;
+        world.agents.iter_mut().for_each(SimAgent::let_go);
         world.settle();
         for life in 0..40 {
             for number in 1..6 {

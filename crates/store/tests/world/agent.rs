@@ -36,6 +36,9 @@ pub(crate) struct SimAgent {
     slabs: BTreeMap<(SegmentId, u16), Slab>,
     /// What was erased: no late write brings it back.
     erased: BTreeSet<Version>,
+    /// Readers hold whatever is to be erased: it stays, and is released when they let go.
+    pub(crate) holds: bool,
+    held: BTreeSet<(Extent, Version)>,
     pub(crate) inbox: VecDeque<Command>,
     pub(crate) outbox: VecDeque<Request>,
 }
@@ -62,6 +65,8 @@ impl SimAgent {
             segments: Vec::new(),
             slabs: BTreeMap::new(),
             erased: BTreeSet::new(),
+            holds: false,
+            held: BTreeSet::new(),
             inbox: VecDeque::new(),
             outbox: VecDeque::new(),
         }
@@ -129,6 +134,7 @@ impl SimAgent {
             offer.generation = SegmentGeneration(offer.generation.0 + 1);
         }
         self.slabs.clear();
+        self.held.clear();
         self.segments.clear();
         self.up = true;
         self.disconnect();
@@ -174,6 +180,14 @@ impl SimAgent {
                 slab.registration == extent.slab.registration
                     && slab.records.get(&extent.offset_bytes).map(|(v, _)| *v) == Some(version)
             })
+    }
+
+    /// Readers let go of all that they hold.
+    pub(crate) fn let_go(&mut self) {
+        self.holds = false;
+        let held = std::mem::take(&mut self.held);
+        let erase = |(extent, version)| Command::Erase { extent, version };
+        self.inbox.extend(held.into_iter().map(erase));
     }
 
     /// Obeys one command. `fails` lets a slab fail.
@@ -223,6 +237,11 @@ impl SimAgent {
             }
             Command::Erase { extent, version } => {
                 self.erased.insert(version);
+                if self.holds && self.reads(&extent, version) {
+                    self.held.insert((extent, version));
+                    return;
+                }
+                self.held.remove(&(extent, version));
                 let place = (extent.slab.segment, extent.slab.index);
                 if let Some(slab) = self.slabs.get_mut(&place)
                     && slab.registration == extent.slab.registration

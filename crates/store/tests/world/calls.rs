@@ -1,7 +1,7 @@
 //! Calls that run the world until they are answered, and the requests that tests make.
 
-use larder_store::{PutMode, Refusal, Reply, Request};
-use larder_types::{AgentId, Attributes, Extent, Key, Reason, SessionId, TenantId, Version};
+use larder_store::{ObjectStat, PutMode, Refusal, Reply, Request};
+use larder_types::{AgentId, Attributes, Extent, Key, Pin, Reason, SessionId, TenantId, Version};
 
 use super::agent::SimAgent;
 use super::{Answer, SESSION, World, key, tenant};
@@ -62,6 +62,7 @@ impl World {
         let request = Request::Exists {
             tenant: tenant(name),
             key: key(text),
+            lease: false,
         };
         self.answer(request) == Ok(Reply::Exists(true))
     }
@@ -100,6 +101,75 @@ impl World {
             mode: PutMode::Create,
             strict: true,
             attributes: Attributes::default(),
+        }
+    }
+
+    /// A start that replaces what is there.
+    pub(crate) fn upsert(name: &str, text: &str, size_bytes: u64) -> Request {
+        let mut start = Self::start(name, text, size_bytes);
+        if let Request::PutStart { mode, .. } = &mut start {
+            *mode = PutMode::Upsert { if_unleased: false };
+        }
+        start
+    }
+
+    /// A start with these attributes.
+    pub(crate) fn with(mut start: Request, said: Attributes) -> Request {
+        if let Request::PutStart { attributes, .. } = &mut start {
+            *attributes = said;
+        }
+        start
+    }
+
+    pub(crate) fn pin(name: &str, text: &str, pin: Pin) -> Request {
+        Request::PinSet {
+            tenant: tenant(name),
+            key: key(text),
+            pin,
+        }
+    }
+
+    /// What is known of an object.
+    pub(crate) fn stat(&mut self, name: &str, text: &str) -> ObjectStat {
+        let request = Request::Stat {
+            tenant: tenant(name),
+            key: key(text),
+        };
+        match self.answer(request) {
+            Ok(Reply::Stat(stat)) => *stat,
+            other => panic!("no stat: {other:?}"),
+        }
+    }
+
+    /// Removes all of a prefix by pages of seven keys; how many went and how many stayed.
+    pub(crate) fn remove_prefix(
+        &mut self,
+        name: &str,
+        prefix: &str,
+        if_unleased: bool,
+    ) -> (u64, u64) {
+        let (mut after, mut sum) = (None, (0, 0));
+        loop {
+            let request = Request::RemovePrefix {
+                tenant: tenant(name),
+                prefix: prefix.as_bytes().to_vec(),
+                after,
+                limit: 7,
+                if_unleased,
+            };
+            let Ok(Reply::RemovedSome {
+                removed,
+                skipped,
+                last,
+            }) = self.answer(request)
+            else {
+                panic!("pages are answered")
+            };
+            sum = (sum.0 + removed, sum.1 + skipped);
+            if last.is_none() {
+                return sum;
+            }
+            after = last;
         }
     }
 

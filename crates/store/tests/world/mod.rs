@@ -45,6 +45,8 @@ pub(crate) struct World {
     pub(crate) objects_lost: u64,
     /// What was evicted: the key and the version that it had.
     pub(crate) evicted: BTreeSet<(TenantId, Key, Version)>,
+    /// Puts that were given up, by cause.
+    pub(crate) discards: BTreeMap<&'static str, u64>,
     /// Whether agents now and then fail to make a slab.
     pub(crate) slabs_fail: bool,
     /// How often each op was committed, each wait begun and each reason given.
@@ -102,6 +104,7 @@ impl World {
             last_version: Version::default(),
             objects_lost: 0,
             evicted: BTreeSet::new(),
+            discards: BTreeMap::new(),
             slabs_fail: false,
             seen: BTreeMap::new(),
             checks: true,
@@ -211,6 +214,9 @@ impl World {
     fn perform(&mut self, effects: Effects) {
         assert_eq!(effects.corruption, None);
         self.objects_lost += effects.objects_lost;
+        for (cause, count) in effects.discards.iter() {
+            *self.discards.entry(cause.label()).or_insert(0) += count;
+        }
         for (agent, command) in effects.commands {
             if let Some(agent) = self
                 .agents

@@ -122,9 +122,21 @@ metrics! {
     MasterPendingPuts Master Kind::Gauge, Count,
         "larder_master_pending_puts" []
         "Puts that have started and neither ended nor been revoked.";
+    MasterPendingBytes Master Kind::Gauge, Bytes,
+        "larder_master_pending_bytes" []
+        "Bytes that pending puts are charged.";
     MasterDiscardedPutsTotal Master Kind::Counter, Count,
-        "larder_master_discarded_puts_total" []
-        "Puts whose client went away or let its deadline pass; their space came back.";
+        "larder_master_discarded_puts_total" ["cause"]
+        "Puts that were given up before their end, by cause.";
+    MasterDiscardedPuts Master Kind::Gauge, Count,
+        "larder_master_discarded_puts" []
+        "Puts that were given up and are not yet erased by all of their agents.";
+    MasterDiscardedBytes Master Kind::Gauge, Bytes,
+        "larder_master_discarded_bytes" []
+        "Bytes that such puts still hold; part of larder_master_releasing_bytes.";
+    MasterPinnedBytes Master Kind::Gauge, Bytes,
+        "larder_master_pinned_bytes" ["tenant"]
+        "Bytes charged for objects of a tenant that are pinned hard.";
     MasterReleasingBytes Master Kind::Gauge, Bytes,
         "larder_master_releasing_bytes" []
         "Bytes that are free once the agents confirm that nobody reads them.";

@@ -1,5 +1,6 @@
 //! The wire format: golden bytes, truncation, limits, random bytes and signatures.
 
+mod calls;
 mod frames;
 mod golden;
 mod samples;

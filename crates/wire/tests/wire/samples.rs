@@ -1,9 +1,9 @@
 //! One value of every message, the same in every run.
 
 use larder_types::{
-    Access, AgentId, AgentName, AgentUid, Digest, Epoch, Extent, Incarnation, Key, PoolTime,
-    Principal, Reason, Registration, SegmentGeneration, SegmentId, SessionId, SlabRef, TenantId,
-    Version,
+    Access, AgentId, AgentName, AgentUid, Attributes, DataType, Digest, Epoch, Extent, GroupId,
+    Incarnation, Key, PoolTime, Principal, Reason, Registration, SegmentGeneration, SegmentId,
+    SessionId, SlabRef, TenantId, Version,
 };
 use larder_wire::agent::{
     Beat, Command, Commands, Done, Event, Heartbeat, Mount, Mounted, SegmentOffer, Unmount,
@@ -14,8 +14,9 @@ use larder_wire::data::{
 };
 use larder_wire::events::{CacheChange, CacheEvent, EventPage, Sequence, Subscribe};
 use larder_wire::master::{
-    AgentAddress, Exists, Get, List, Listed, Located, ObjectGrant, PutEnd, PutEndItem, PutGrant,
-    PutRevoke, PutStart, PutStartItem, PutStarted, Remove, ReplicaGrant, TenantUsage, Usage,
+    AgentAddress, Exists, Get, List, ListStats, Listed, ListedStats, Located, ObjectGrant,
+    ObjectStat, Pin, PutEnd, PutEndItem, PutGrant, PutMode, PutRevoke, PutStart, PutStartItem,
+    PutStarted, Remove, RemovePrefix, RemovedSome, ReplicaGrant, Stat, Stats, TenantUsage, Usage,
 };
 use larder_wire::{
     AgentKey, CallError, CallResult, Capability, FrameError, Hello, Kind, Purpose, Reach, Receipt,
@@ -169,6 +170,7 @@ pub(crate) fn all() -> Vec<Sample> {
     let mut all = hellos();
     all.extend(puts_of_clients());
     all.extend(gets_of_clients());
+    all.extend(more_calls_of_clients());
     all.extend(calls_of_agents());
     all.extend(calls_of_data());
     all.extend(events());
@@ -262,12 +264,24 @@ fn puts_of_clients() -> Vec<Sample> {
         key: key(),
         size_bytes: 65_537,
         replicas: 2,
-        preferred: Some(agent_name()),
+        preferred: vec![agent_name()],
+        mode: PutMode::Upsert { if_unleased: true },
+        strict: true,
+        attributes: attributes(),
+    };
+    let plain = PutStartItem {
+        preferred: vec![],
+        mode: PutMode::Create,
+        strict: false,
+        attributes: Attributes::default(),
+        ..item.clone()
     };
     let put_grant = PutGrant {
         version: version(),
         discard_ms: 30_000,
         replicas: replicas(),
+        wanted: 2,
+        preference_ignored: true,
     };
     let started = PutStarted {
         agents: agents(),
@@ -280,7 +294,13 @@ fn puts_of_clients() -> Vec<Sample> {
     };
     let done: Vec<CallResult<()>> = vec![Ok(()), refusal()];
     vec![
-        sample("PutStart", Kind::PutStart, &PutStart { items: vec![item] }),
+        sample(
+            "PutStart",
+            Kind::PutStart,
+            &PutStart {
+                items: vec![item, plain],
+            },
+        ),
         sample("PutStarted", Kind::PutStart, &reply(started)),
         sample("PutEnd", Kind::PutEnd, &PutEnd { items: vec![end] }),
         sample("PutEnd answer", Kind::PutEnd, &reply(done)),
@@ -300,6 +320,7 @@ fn gets_of_clients() -> Vec<Sample> {
         size_bytes: 65_537,
         digest: Digest(0xfeed_face_cafe_beef),
         replicas: replicas(),
+        lease_ms: 10_000,
     };
     let located = Located {
         agents: agents(),
@@ -313,6 +334,7 @@ fn gets_of_clients() -> Vec<Sample> {
     let usage = TenantUsage {
         tenant: tenant(),
         used_bytes: 1 << 30,
+        pinned_bytes: 1 << 20,
         reserved_bytes: 4096,
         limit_bytes: Some(1 << 31),
         objects: 12,
@@ -321,13 +343,23 @@ fn gets_of_clients() -> Vec<Sample> {
         agents: 2,
         replica_factor: 1,
     };
+    let (exists, remove) = (
+        Exists {
+            keys: vec![key()],
+            lease: true,
+        },
+        Remove {
+            keys: vec![key()],
+            if_unleased: true,
+        },
+    );
     let found: Vec<CallResult<bool>> = vec![Ok(true), Ok(false), refusal()];
     vec![
         sample("Get", Kind::Get, &Get { keys: vec![key()] }),
         sample("Located", Kind::Get, &reply(located)),
-        sample("Exists", Kind::Exists, &Exists { keys: vec![key()] }),
+        sample("Exists", Kind::Exists, &exists),
         sample("Exists answer", Kind::Exists, &reply(found)),
-        sample("Remove", Kind::Remove, &Remove { keys: vec![key()] }),
+        sample("Remove", Kind::Remove, &remove),
         sample("List", Kind::List, &list),
         sample(
             "Listed",
@@ -345,6 +377,68 @@ fn gets_of_clients() -> Vec<Sample> {
             Kind::Usage,
             &[Access::ReadWrite, Access::ReadOnly, Access::WriteOnly],
         ),
+    ]
+}
+
+fn attributes() -> Attributes {
+    Attributes {
+        pin: larder_types::Pin::Soft { ttl_ms: 60_000 },
+        group: Some(GroupId::new("prefix-7").expect("a name")),
+        data_type: DataType::new(1).expect("known"),
+    }
+}
+
+fn more_calls_of_clients() -> Vec<Sample> {
+    let pin = Pin {
+        items: vec![
+            (key(), larder_types::Pin::Hard),
+            (key(), larder_types::Pin::None),
+        ],
+    };
+    let object = ObjectStat {
+        version: version(),
+        size_bytes: 65_537,
+        digest: Digest(0xfeed_face_cafe_beef),
+        agents: vec![AgentId(5)],
+        wanted: 2,
+        attributes: attributes(),
+        pin_left_ms: 59_000,
+        leased: true,
+    };
+    let names = vec![(AgentId(5), agent_name())];
+    let stats = Stats {
+        agents: names.clone(),
+        objects: vec![Ok(object.clone()), refusal()],
+    };
+    let list = ListStats {
+        prefix: b"model/".to_vec(),
+        after: None,
+        limit: 100,
+    };
+    let listed = ListedStats {
+        agents: names,
+        entries: vec![(key(), object)],
+        more: false,
+    };
+    let prefix = RemovePrefix {
+        prefix: b"model/".to_vec(),
+        after: Some(key()),
+        limit: 1000,
+        if_unleased: true,
+    };
+    let some = RemovedSome {
+        removed: 999,
+        skipped: 1,
+        last: Some(key()),
+    };
+    vec![
+        sample("Pin", Kind::Pin, &pin),
+        sample("Stat", Kind::Stat, &Stat { keys: vec![key()] }),
+        sample("Stats", Kind::Stat, &reply(stats)),
+        sample("ListStats", Kind::ListStats, &list),
+        sample("ListedStats", Kind::ListStats, &reply(listed)),
+        sample("RemovePrefix", Kind::RemovePrefix, &prefix),
+        sample("RemovedSome", Kind::RemovePrefix, &reply(some)),
     ]
 }
 

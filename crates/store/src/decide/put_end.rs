@@ -1,0 +1,168 @@
+//! Deciding the ends of puts: completed or revoked.
+
+use larder_types::{
+    Attributes, Digest, Extent, Key, Pin, PoolTime, Reason, SessionId, TenantId, Version,
+};
+
+use super::{Outcome, Right, Stop, refuse};
+use crate::effects::Discard;
+use crate::leader::Leader;
+use crate::op::Op;
+use crate::overlay::Pending;
+use crate::reply::{Reply, WaitOn};
+use crate::request::Written;
+use crate::state::State;
+
+/// Who ends or revokes which put.
+type Named<'a> = (SessionId, &'a TenantId, &'a Key, Version);
+
+impl Leader {
+    pub(super) fn put_end(
+        &mut self,
+        state: &State,
+        (session, tenant, key, version): Named<'_>,
+        written: &[Written],
+        now: PoolTime,
+    ) -> Outcome {
+        let held = self.tenant(state, tenant, Right::Write)?;
+        if state
+            .object(tenant, key)
+            .is_some_and(|object| object.version() == version)
+        {
+            return Ok(self.answer(Reply::AlreadyComplete));
+        }
+        // Also if the object that it would replace is about to be lost: then it replaces nothing.
+        self.untouched(state, tenant, key)?;
+        if version.epoch != self.epoch {
+            return refuse(
+                Reason::StaleEpoch,
+                format!("version {version}, epoch {}", self.epoch),
+            );
+        }
+        let put = match self.overlay.pending(tenant, key) {
+            Some(put) if put.version == version && put.session == session => put,
+            other => {
+                return refuse(
+                    Reason::StaleOwner,
+                    self.why_stale(tenant, version, other.map(|put| put.version)),
+                );
+            }
+        };
+        let digest = proven(&put.replicas, written)?;
+        let base = held.objects.get(key);
+        let attributes = match base {
+            Some(object) => {
+                let soft_ms = self.leases.pin_left_ms(tenant, object, now);
+                inherited(put, object.attributes(), soft_ms)
+            }
+            None => put.attributes.clone(),
+        };
+        let replaces = base.map(|object| object.version());
+        let op = Op::PutEnd {
+            tenant: tenant.clone(),
+            key: key.clone(),
+            version,
+            size_bytes: put.size_bytes,
+            digest,
+            replicas: put.replicas.clone(),
+            wanted: put.wanted,
+            attributes,
+            replaces,
+        };
+        Ok(self.answer_with(vec![op], Reply::Done))
+    }
+
+    pub(super) fn put_revoke(
+        &mut self,
+        state: &State,
+        (session, tenant, key, version): Named<'_>,
+    ) -> Outcome {
+        self.tenant(state, tenant, Right::Know)?;
+        if state
+            .object(tenant, key)
+            .is_some_and(|object| object.version() == version)
+        {
+            return refuse(Reason::NotWriting, format!("version {version} is complete"));
+        }
+        if let Some(put) = self
+            .overlay
+            .pending(tenant, key)
+            .filter(|p| p.version == version)
+        {
+            if put.session != session {
+                return refuse(Reason::StaleOwner, format!("session {session}"));
+            }
+            if put.ending {
+                return Err(Stop::Wait(WaitOn::Key(tenant.clone(), key.clone())));
+            }
+            self.overlay
+                .discard(version, Discard::Revoked, &mut self.effects);
+        }
+        let erasing = self.overlay.discarded.get(&version);
+        if erasing.is_some_and(|discarded| discarded.tenant == *tenant) {
+            return Err(Stop::Wait(WaitOn::Erased(version)));
+        }
+        Ok(self.answer(Reply::Done))
+    }
+
+    /// What became of a put that is not pending any more, as far as it is remembered: until its
+    /// agents have erased it.
+    fn why_stale(&self, tenant: &TenantId, version: Version, pending: Option<Version>) -> String {
+        let discarded = self.overlay.discarded.get(&version);
+        let discarded = discarded.filter(|discarded| discarded.tenant == *tenant);
+        let end = match (discarded, pending) {
+            (Some(discarded), _) => discarded.cause.label().to_owned(),
+            (None, Some(other)) if other == version => "it is of another session".to_owned(),
+            (None, Some(other)) => format!("version {other} is being written"),
+            (None, None) => "nothing is being written".to_owned(),
+        };
+        format!("version {version}: {end}")
+    }
+}
+
+/// What an object is that replaces another: what the put does not say stays as it was, a soft pin
+/// with the time that it has left.
+fn inherited(put: &Pending, base: &Attributes, soft_ms: u64) -> Attributes {
+    let Attributes {
+        pin,
+        group,
+        data_type,
+    } = put.attributes.clone();
+    let pin = match (pin, base.pin) {
+        // Pinned after the start: only as far as the bound for pinned bytes was asked.
+        (Pin::None, Pin::Hard) if put.pinned_bytes > 0 => Pin::Hard,
+        (Pin::None, Pin::Soft { .. }) if soft_ms > 0 => Pin::Soft { ttl_ms: soft_ms },
+        (said, _) => said,
+    };
+    let data_type = if data_type.number() == 0 {
+        base.data_type
+    } else {
+        data_type
+    };
+    Attributes {
+        pin,
+        group: group.or_else(|| base.group.clone()),
+        data_type,
+    }
+}
+
+/// The digest that all receipts agree on, if they are exactly those of the put.
+fn proven(replicas: &[Vec<Extent>], written: &[Written]) -> Result<Digest, Stop> {
+    let asked = replicas.iter().flatten().count();
+    let (Some(first), true) = (written.first(), written.len() == asked) else {
+        let got = written.len();
+        return refuse(
+            Reason::BadReceipt,
+            format!("{got} receipts for {asked} extents"),
+        );
+    };
+    for extent in replicas.iter().flatten() {
+        let Some(receipt) = written.iter().find(|receipt| receipt.extent == *extent) else {
+            return refuse(Reason::BadReceipt, format!("no receipt for {extent:?}"));
+        };
+        if receipt.digest != first.digest {
+            return refuse(Reason::BadReceipt, "the receipts name different digests");
+        }
+    }
+    Ok(first.digest)
+}

@@ -1,0 +1,119 @@
+//! Upserts under readers: each read is exactly one version, and never an older one than before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use larder_client::{Client, PutOptions, Reason};
+use larder_e2e::pool::Pool;
+
+use crate::rig::{client, file, key, runtime};
+
+/// Large enough that a read takes long against a put: 32 blocks of checksums.
+const OBJECT_BYTES: usize = 2 << 20;
+const VERSIONS: u64 = 200;
+
+/// Bytes of which each word names the version and its place, so that a mix of two shows.
+fn value(version: u64) -> Bytes {
+    let words = 0..(OBJECT_BYTES / 8) as u64;
+    let bytes: Vec<u8> = words
+        .flat_map(|at| (version << 32 | at).to_le_bytes())
+        .collect();
+    Bytes::from(bytes)
+}
+
+/// The version that all words name.
+fn version_of(bytes: &[u8]) -> Result<u64> {
+    ensure!(bytes.len() == OBJECT_BYTES, "{} bytes", bytes.len());
+    let mut words = bytes.chunks_exact(8).zip(0_u64..);
+    let word = |chunk: &[u8]| Ok::<_, anyhow::Error>(u64::from_le_bytes(chunk.try_into()?));
+    let first = word(&bytes[..8])? >> 32;
+    let torn = words.find(|(chunk, at)| word(chunk).ok() != Some(first << 32 | at));
+    ensure!(torn.is_none(), "version {first} is torn at word {torn:?}");
+    Ok(first)
+}
+
+/// Reads until the writer is done; how often.
+async fn read(reader: Client, acked: Arc<AtomicU64>, done: Arc<AtomicBool>) -> Result<u64> {
+    let (mut reads, mut last) = (0, 0);
+    while !done.load(Ordering::SeqCst) {
+        let known = acked.load(Ordering::SeqCst);
+        let version = version_of(&reader.get(key("k")?).await?)?;
+        ensure!(
+            version >= known.max(last),
+            "{version} after {last}, acknowledged {known}"
+        );
+        last = version;
+        reads += 1;
+    }
+    Ok(reads)
+}
+
+pub(crate) fn no_torn_read() -> Result<()> {
+    let pool = Pool::start("upserts", &file("upserts", 256, 16, &[("team", None)]))?;
+    runtime()?.block_on(async {
+        let writer = client(&pool, "team", Some(0)).await?;
+        writer.put(key("k")?, value(1)).await?;
+        let (acked, done) = (
+            Arc::new(AtomicU64::new(1)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let mut readers = Vec::new();
+        // Through shared memory of the same node, of the other node, and by tcp only.
+        for via in [Some(0), Some(1), None] {
+            let reader = client(&pool, "team", via).await?;
+            readers.push(tokio::spawn(read(
+                reader,
+                Arc::clone(&acked),
+                Arc::clone(&done),
+            )));
+        }
+        let viewer = client(&pool, "team", Some(0)).await?;
+        let mut view = None;
+        for version in 2..=VERSIONS {
+            writer.upsert(key("k")?, value(version)).await?;
+            acked.store(version, Ordering::SeqCst);
+            if version == 3 {
+                // Where its one replica is depends on the room; on this node, if there is any.
+                view = viewer.get_view(key("k")?).await.ok();
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+        let view = view.context("the object is on the writer's node")?;
+        ensure!(
+            version_of(&view)? == 3,
+            "a view keeps the version that it was opened on"
+        );
+        drop(view);
+        for reader in readers {
+            ensure!(reader.await?? > 0, "a reader read nothing");
+        }
+
+        // A put that fails leaves the value, and a polite removal the leased one.
+        let polite = PutOptions {
+            mode: larder_client::PutMode::Upsert { if_unleased: true },
+            ..PutOptions::default()
+        };
+        let refused = writer.put_with(key("k")?, value(0), &polite).await;
+        let reason = refused.err().and_then(|error| error.reason());
+        ensure!(reason == Some(Reason::LeaseHeld), "{reason:?}");
+        ensure!(
+            version_of(&writer.get(key("k")?).await?)? == VERSIONS,
+            "it is as it was"
+        );
+        let known = writer.stat(key("k")?).await?;
+        ensure!(known.stat.leased && known.agents.len() == 1, "{known:?}");
+        ensure!(
+            writer.remove_prefix(b"", true).await? == (0, 1),
+            "it is leased"
+        );
+        ensure!(writer.remove_prefix(b"", false).await? == (1, 0), "it goes");
+        let usage = writer.usage().await?;
+        ensure!(
+            (usage.used_bytes, usage.reserved_bytes) == (0, 0),
+            "{usage:?}"
+        );
+        Ok(())
+    })
+}
