@@ -32,7 +32,9 @@ fn is_later(now: &Signals, before: &Signals) -> bool {
     now.hits >= before.hits
         && now.misses >= before.misses
         && now.refused_puts >= before.refused_puts
-        && evicted.into_iter().all(|(now, before)| now.bytes >= before.bytes)
+        && evicted
+            .into_iter()
+            .all(|(now, before)| now.bytes >= before.bytes)
 }
 
 fn refresh_tenant(registry: &Registry, tenant: &str, now: &Signals, before: &Signals) {
@@ -42,16 +44,41 @@ fn refresh_tenant(registry: &Registry, tenant: &str, now: &Signals, before: &Sig
     let label = [tenant];
     add(Metric::MasterHitsTotal, &label, now.hits, before.hits);
     add(Metric::MasterMissesTotal, &label, now.misses, before.misses);
-    add(Metric::MasterGhostHitsTotal, &label, now.ghost_hits, before.ghost_hits);
-    add(Metric::MasterRefusedPutsTotal, &label, now.refused_puts, before.refused_puts);
+    add(
+        Metric::MasterGhostHitsTotal,
+        &label,
+        now.ghost_hits,
+        before.ghost_hits,
+    );
+    add(
+        Metric::MasterRefusedPutsTotal,
+        &label,
+        now.refused_puts,
+        before.refused_puts,
+    );
     for (cause, (now, before)) in EvictionCause::ALL
         .into_iter()
         .zip(now.evicted.iter().zip(&before.evicted))
     {
         let labels = [tenant, cause.name()];
-        add(Metric::MasterEvictedTotal, &labels, now.objects, before.objects);
-        add(Metric::MasterEvictedReplicasTotal, &labels, now.replicas, before.replicas);
-        add(Metric::MasterEvictedBytesTotal, &labels, now.bytes, before.bytes);
+        add(
+            Metric::MasterEvictedTotal,
+            &labels,
+            now.objects,
+            before.objects,
+        );
+        add(
+            Metric::MasterEvictedReplicasTotal,
+            &labels,
+            now.replicas,
+            before.replicas,
+        );
+        add(
+            Metric::MasterEvictedBytesTotal,
+            &labels,
+            now.bytes,
+            before.bytes,
+        );
     }
     // A share of nothing is no number: its series goes until there is one.
     let show = |metric, labels: &[&str], value: Option<u64>| match value {
@@ -65,10 +92,17 @@ fn refresh_tenant(registry: &Registry, tenant: &str, now: &Signals, before: &Sig
         show(Metric::MasterHitRatio, &labels, hits.map(per_mille));
         show(Metric::MasterGhostRatio, &labels, ghosts.map(per_mille));
     }
-    let ages = [("0.5", now.eviction_age_p50_ms), ("0.99", now.eviction_age_p99_ms)];
+    let ages = [
+        ("0.5", now.eviction_age_p50_ms),
+        ("0.99", now.eviction_age_p99_ms),
+    ];
     for (quantile, age_ms) in ages {
         let labels = [tenant, quantile];
-        show(Metric::MasterEvictionAge, &labels, age_ms.map(|ms| ms / 1000));
+        show(
+            Metric::MasterEvictionAge,
+            &labels,
+            age_ms.map(|ms| ms / 1000),
+        );
     }
 }
 

@@ -101,19 +101,6 @@ impl Leader {
             _ => 0,
         };
         self.admit_pinned(held, tenant, pinned_bytes)?;
-        // An upsert is charged beside the object that it will replace until it ends.
-        let used = Charge {
-            bytes: held.used_bytes,
-            objects: held.objects.len() as u64,
-        };
-        let reserved = self.overlay.reserved(tenant);
-        if let Err(refusal) = admit(&held.policy, used, reserved, asked) {
-            return match excess(&held.policy, used, reserved, asked) {
-                Some(over) => self.relieve_quota(state, tenant, over, refusal, now),
-                None => refuse(refusal.reason, refusal.detail),
-            };
-        }
-
         let ask = Ask {
             session: *session,
             tenant,
@@ -125,6 +112,21 @@ impl Leader {
             attributes,
             pinned_bytes,
         };
+        // An upsert is charged beside the object that it will replace until it ends.
+        let used = Charge {
+            bytes: held.used_bytes,
+            objects: held.objects.len() as u64,
+        };
+        let reserved = self.overlay.reserved(tenant);
+        if let Err(refusal) = admit(&held.policy, used, reserved, asked) {
+            // Nothing is evicted for a put that would be refused all the same.
+            let fits = self.candidates(state, &ask).is_ok();
+            let over = excess(&held.policy, used, reserved, asked).filter(|_| fits);
+            return match over {
+                Some(over) => self.relieve_quota(state, tenant, over, refusal, now),
+                None => refuse(refusal.reason, refusal.detail),
+            };
+        }
         let (mut candidates, slab_bytes) = self.candidates(state, &ask)?;
         // Less than a slab per agent makes a small tenant.
         let held_bytes = used
