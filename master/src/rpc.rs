@@ -1,6 +1,7 @@
 //! Wire calls into store requests and store replies into wire answers; nothing else.
 
 mod answer;
+mod lists;
 mod request;
 
 pub(crate) use answer::{COMMANDS_MAX, Desk, answer, fail, wire_command};

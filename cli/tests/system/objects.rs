@@ -81,6 +81,58 @@ fn a_tenant_works_with_its_objects_through_every_agent() {
 }
 
 #[test]
+fn objects_are_replaced_pinned_shown_and_removed_by_prefix() {
+    let pool = Pool::up();
+    let file = pool.beside("in");
+    std::fs::write(&file, bytes(5000, 1)).expect("room");
+    assert_eq!(pool.call("team-a", &["put", "p/a", &file]).code, 0);
+    pool.call("team-a", &["put", "p/a", &file])
+        .failed(4, "already_exists");
+    std::fs::write(&file, bytes(7000, 2)).expect("room");
+    let words = [
+        "put", "p/a", &file, "--upsert", "--pin", "hard", "--group", "g",
+    ];
+    let put = pool.call("team-a", &words).json();
+    assert_eq!(
+        (&put["replicas"], &put["replicas_wanted"]),
+        (&json!(1), &json!(1))
+    );
+    assert!(pool.call("team-a", &["get", "p/a"]).stdout == bytes(7000, 2));
+    let known = pool.call("team-a", &["stat", "p/a"]).json();
+    assert_eq!(
+        (&known["pin"], &known["group"]),
+        (&json!("hard"), &json!("g"))
+    );
+    assert_eq!(
+        (&known["size_bytes"], &known["leased"]),
+        (&json!(7000), &json!(true))
+    );
+    assert_eq!(pool.call("team-a", &["stat"]).json()["pinned_bytes"], 8192);
+    assert_eq!(pool.call("team-a", &["unpin", "p/a"]).code, 0);
+    assert_eq!(
+        pool.call("team-a", &["pin", "p/a", "--as", "soft=10m"])
+            .code,
+        0
+    );
+    let known = pool.call("team-a", &["ls", "-l", "p/"]).lines();
+    assert_eq!(known[0]["pin"], json!({ "soft_ms": 600_000 }));
+    pool.call("team-a", &["stat", "none"])
+        .failed(3, "not_found");
+    pool.call("team-a", &["pin", "none"]).failed(3, "not_found");
+
+    assert_eq!(pool.call("team-a", &["put", "p/b", &file]).code, 0);
+    pool.call("team-a", &["rm", "--if-unleased", "p/a"])
+        .failed(4, "lease_held");
+    let gone = pool
+        .call("team-a", &["rm", "--prefix", "p/", "--if-unleased"])
+        .json();
+    assert_eq!(gone, json!({ "removed": 1, "skipped": 1, "done": true }));
+    let gone = pool.call("team-a", &["rm", "--prefix", ""]).json();
+    assert_eq!(gone["removed"], 1);
+    assert_eq!(pool.call("team-a", &["ls"]).lines().len(), 0);
+}
+
+#[test]
 fn limits_rights_and_tenants_hold() {
     let pool = Pool::up();
     let file = pool.beside("in");

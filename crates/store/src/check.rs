@@ -104,16 +104,12 @@ impl Check<'_> {
 
     fn tenant(&mut self, id: &TenantId, tenant: &Tenant) {
         let state = self.state;
-        let (mut used_bytes, mut pinned_bytes) = (0u64, 0u64);
+        let mut used_bytes = 0u64;
         let mut counted = 0;
         for object in tenant.objects.held() {
             counted += 1;
             let key = object.key();
-            let charge = object.charge_bytes().unwrap_or(u64::MAX);
-            used_bytes = used_bytes.saturating_add(charge);
-            if object.attributes().pin == Pin::Hard {
-                pinned_bytes = pinned_bytes.saturating_add(charge);
-            }
+            used_bytes = used_bytes.saturating_add(object.charge_bytes().unwrap_or(u64::MAX));
             let found = tenant
                 .objects
                 .held_at(&key.to_key())
@@ -161,10 +157,7 @@ impl Check<'_> {
                 tenant.used_bytes
             )
         });
-        self.expect(pinned_bytes == tenant.pinned_bytes, "pinned bytes", || {
-            let kept = tenant.pinned_bytes;
-            format!("{id} has {kept} pinned, its objects {pinned_bytes}")
-        });
+        self.pinned(id, tenant);
         for (agent, segment, index) in &tenant.slabs {
             let owner = state.segment(*segment).or(state.lost.get(segment));
             let fits = owner.is_some_and(|owner| {
@@ -175,6 +168,19 @@ impl Check<'_> {
                 format!("slab {segment}/{index} of {id}")
             });
         }
+    }
+
+    /// What is pinned hard is charged as such.
+    fn pinned(&mut self, id: &TenantId, tenant: &Tenant) {
+        let objects = tenant.objects.held();
+        let pinned = objects.filter(|object| object.attributes().pin == Pin::Hard);
+        let bytes = pinned.fold(0u64, |sum, object| {
+            sum.saturating_add(object.charge_bytes().unwrap_or(u64::MAX))
+        });
+        self.expect(bytes == tenant.pinned_bytes, "pinned bytes", || {
+            let kept = tenant.pinned_bytes;
+            format!("{id} has {kept} pinned, its objects {bytes}")
+        });
     }
 
     /// One extent of a live object: in a ready slab of that tenant, overlapping nothing.

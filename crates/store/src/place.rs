@@ -74,8 +74,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) compact: bool,
 }
 
-/// Best first: those with room; of them the preferred in their order, then (for a small tenant) those where it
-/// has a slab already, then the one with the most free bytes; equals by lot.
+/// Best first: those with room; of them the preferred in their order, then (for a small tenant)
+/// those where it has a slab already, then the one with the most free bytes; equals by lot.
 pub(crate) fn rank(candidates: &mut [Candidate], wish: Wish<'_>, random: &mut dyn FnMut() -> u64) {
     for candidate in candidates.iter_mut() {
         candidate.lot = random();

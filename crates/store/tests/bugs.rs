@@ -114,14 +114,16 @@ fn b01_each_end_of_a_put_has_its_reason() {
         world.agents[0].holds = true;
         assert!(world.write(&tenant("red"), version, &extents));
         match cause {
-            Discard::Revoked => drop(world.ask(Request::PutRevoke {
-                session: SESSION,
-                tenant: tenant("red"),
-                key: key("k"),
-                version,
-            })),
+            Discard::Revoked => {
+                world.ask(Request::PutRevoke {
+                    session: SESSION,
+                    tenant: tenant("red"),
+                    key: key("k"),
+                    version,
+                });
+            }
             Discard::SessionClosed => {
-                drop(world.ask(Request::SessionClosed { session: SESSION }));
+                world.ask(Request::SessionClosed { session: SESSION });
             }
             Discard::TakenOver => {
                 world.now = world.now.plus_ms(30_000);
@@ -130,7 +132,7 @@ fn b01_each_end_of_a_put_has_its_reason() {
                     session: SessionId(2),
                 };
                 assert!(next > version);
-                drop(world.ask(give_up));
+                world.ask(give_up);
             }
             _ => world.pass(30_500),
         }

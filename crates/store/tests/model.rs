@@ -124,6 +124,41 @@ impl Model {
         }
     }
 
+    fn check_put(
+        &mut self,
+        world: &mut World,
+        (of, key): (usize, String),
+        (size_bytes, replicas): (u64, u8),
+        upsert: bool,
+    ) {
+        let mut start = World::start(TENANTS[of], &key, size_bytes);
+        if let Request::PutStart {
+            replicas: asked,
+            mode,
+            ..
+        } = &mut start
+        {
+            *asked = replicas;
+            if upsert {
+                *mode = PutMode::Upsert { if_unleased: false };
+            }
+        }
+        let done = world.put(start);
+        let former = self.0.get(&(of, key.clone())).map(|known| known.pin);
+        if former.is_some() && !upsert {
+            assert_eq!(done.expect_err("exists").reason, Reason::AlreadyExists);
+        } else {
+            let (version, _) = done.expect("there is room");
+            let known = Known {
+                version,
+                size_bytes,
+                pin: former.unwrap_or_default(),
+                leased_until: PoolTime(0),
+            };
+            self.0.insert((of, key), known);
+        }
+    }
+
     fn check_remove(&mut self, world: &mut World, name: (usize, String), if_unleased: bool) {
         let mut request = World::remove(TENANTS[name.0], &name.1);
         if let Request::Remove {
@@ -159,34 +194,7 @@ impl Model {
                 size_bytes,
                 replicas,
                 upsert,
-            } => {
-                let mut start = World::start(TENANTS[of], &key, size_bytes);
-                if let Request::PutStart {
-                    replicas: asked,
-                    mode,
-                    ..
-                } = &mut start
-                {
-                    *asked = replicas;
-                    if upsert {
-                        *mode = PutMode::Upsert { if_unleased: false };
-                    }
-                }
-                let done = world.put(start);
-                let former = self.0.get(&(of, key.clone())).map(|known| known.pin);
-                if former.is_some() && !upsert {
-                    assert_eq!(done.expect_err("exists").reason, Reason::AlreadyExists);
-                } else {
-                    let (version, _) = done.expect("there is room");
-                    let known = Known {
-                        version,
-                        size_bytes,
-                        pin: former.unwrap_or_default(),
-                        leased_until: PoolTime(0),
-                    };
-                    self.0.insert((of, key), known);
-                }
-            }
+            } => self.check_put(world, (of, key), (size_bytes, replicas), upsert),
             Act::Pin {
                 tenant: of,
                 key,

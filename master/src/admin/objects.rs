@@ -129,7 +129,10 @@ pub(super) async fn list(
         }
         found.extend(walk.page(&admin, room).await?);
     }
-    let document = |(key, size_bytes): (Key, u64)| json!({ "key": shown(&key), "hex": hex(key.as_bytes()), "size_bytes": size_bytes });
+    let document = |(key, size_bytes): (Key, u64)| {
+        let digits = hex(key.as_bytes());
+        json!({ "key": shown(&key), "hex": digits, "size_bytes": size_bytes })
+    };
     let entries: Vec<Value> = found.into_iter().map(document).collect();
     let document = json!({ "objects": entries, "scanned": walk.scanned, "next": walk.next() });
     Ok(axum::Json(document).into_response())

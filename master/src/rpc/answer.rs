@@ -1,16 +1,14 @@
 //! Store replies into wire answers: grants get their capabilities here.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
-use larder_store::{Command as StoreCommand, ObjectStat as StoreStat, Reply as StoreReply, State};
-use larder_types::{AgentId, AgentName, Epoch, Extent, Key, PoolTime, Reason, TenantId, Version};
+use larder_store::{Command as StoreCommand, Reply as StoreReply, State};
+use larder_types::{AgentId, Epoch, Extent, Key, PoolTime, Reason, TenantId, Version};
 use larder_wire::agent::{Beat, Command, Mounted};
 use larder_wire::frame::FLAG_ERROR;
-use larder_wire::limit::MAX_BODY_BYTES;
 use larder_wire::master::{
-    AgentAddress, Listed, ListedStats, Located, ObjectGrant, ObjectStat, PutGrant, PutStarted,
-    RemovedSome, ReplicaGrant, Stats, TenantUsage,
+    AgentAddress, Located, ObjectGrant, PutGrant, PutStarted, RemovedSome, ReplicaGrant,
+    TenantUsage,
 };
 use larder_wire::{
     CallError, CallResult, Capability, Frame, FrameError, Header, Kind, Reach, Reply,
@@ -18,17 +16,12 @@ use larder_wire::{
 };
 use serde::Serialize;
 
+use super::lists::{listed, listed_stats, stats};
 use crate::agents::{AgentTable, KEY_ID};
 use crate::calls::ItemResult;
 
 /// How long a capability to read is good, in ms.
 const READ_MS: u64 = 60_000;
-/// The most bytes of keys in one list: with the sizes and lengths beside 1,000 keys it stays
-/// below [`MAX_BODY_BYTES`].
-const LISTED_MAX_BYTES: usize = MAX_BODY_BYTES as usize - 64 * 1024;
-/// What a list says of an object besides its key and its agents' names, in bytes, at the most: a
-/// group of 128 bytes and a dozen numbers.
-const STAT_BYTES: usize = 256;
 /// The most commands in the answer to a mount, and in one frame of commands. The longest is a
 /// slab's with a tenant's name, about 180 bytes: 184 KiB.
 pub(crate) const COMMANDS_MAX: usize = larder_wire::limit::MAX_BATCH;
@@ -45,7 +38,7 @@ pub(crate) struct Desk<'a> {
 }
 
 /// An item's answer did not have the shape that its call has: a fault of ours.
-fn unfit<T>() -> CallResult<T> {
+pub(super) fn unfit<T>() -> CallResult<T> {
     Err(CallError::new(Reason::Internal))
 }
 
@@ -73,7 +66,7 @@ pub(crate) fn answer(
                 &exists.collect::<Vec<CallResult<bool>>>(),
             )
         }
-        Kind::Stat => reply(out, header, desk, &stats(results, desk)),
+        Kind::Stat => reply(out, header, desk, &stats(results, desk.state)),
         Kind::PutEnd | Kind::PutRevoke | Kind::Remove | Kind::Pin => {
             let done = results
                 .into_iter()
@@ -363,90 +356,6 @@ fn located(tenant: Option<&TenantId>, results: Vec<ItemResult>, desk: &Desk<'_>)
     Located {
         agents: agents.into_list(),
         objects,
-    }
-}
-
-/// Cuts a list by bytes: a thousand of the longest keys are four bodies long.
-fn listed(mut entries: Vec<(Key, u64)>, mut more: bool) -> Listed {
-    let mut bytes = 0;
-    let fit = entries.iter().take_while(|(key, _)| {
-        bytes += key.as_bytes().len() + 16;
-        bytes <= LISTED_MAX_BYTES
-    });
-    let fit = fit.count();
-    more |= fit < entries.len();
-    entries.truncate(fit);
-    Listed { entries, more }
-}
-
-/// Names of agents that objects name, each once.
-#[derive(Default)]
-struct AgentNames(BTreeMap<AgentId, AgentName>);
-
-impl AgentNames {
-    /// Adds the agents of an object; how many bytes their names take.
-    fn add(&mut self, stat: &StoreStat, state: &State) -> usize {
-        let mut bytes = 0;
-        for agent in &stat.agents {
-            if let (Entry::Vacant(place), Some(known)) = (self.0.entry(*agent), state.agent(*agent))
-            {
-                bytes += known.name().as_str().len() + 8;
-                place.insert(known.name().clone());
-            }
-        }
-        bytes
-    }
-
-    fn into_list(self) -> Vec<(AgentId, AgentName)> {
-        self.0.into_iter().collect()
-    }
-}
-
-fn object_stat(stat: StoreStat) -> ObjectStat {
-    ObjectStat {
-        version: stat.version,
-        size_bytes: stat.size_bytes,
-        digest: stat.digest,
-        agents: stat.agents,
-        wanted: stat.wanted,
-        attributes: stat.attributes,
-        pin_left_ms: stat.pin_left_ms,
-        leased: stat.leased,
-    }
-}
-
-fn stats(results: Vec<ItemResult>, desk: &Desk<'_>) -> Stats {
-    let mut names = AgentNames::default();
-    let objects = results.into_iter().map(|result| match result? {
-        StoreReply::Stat(stat) => {
-            names.add(&stat, desk.state);
-            Ok(object_stat(*stat))
-        }
-        _ => unfit(),
-    });
-    let objects = objects.collect();
-    Stats {
-        agents: names.into_list(),
-        objects,
-    }
-}
-
-/// As [`listed`]: cut by bytes, those of the agents' names included.
-fn listed_stats(found: Vec<(Key, StoreStat)>, mut more: bool, state: &State) -> ListedStats {
-    let mut names = AgentNames::default();
-    let (mut bytes, mut entries) = (0, Vec::with_capacity(found.len()));
-    for (key, stat) in found {
-        bytes += key.as_bytes().len() + STAT_BYTES + names.add(&stat, state);
-        if bytes > LISTED_MAX_BYTES {
-            more = true;
-            break;
-        }
-        entries.push((key, object_stat(stat)));
-    }
-    ListedStats {
-        agents: names.into_list(),
-        entries,
-        more,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Objects over the wire: upserts, pins, leases, what is known of them, and many at once.
 
 use larder_store::MAX_LISTED;
-use larder_types::{Attributes, DataType, GroupId, Pin, Reason, Version};
+use larder_types::{Attributes, DataType, GroupId, Pin, Reason};
 use larder_wire::master::{
     Exists, ListStats, ListedStats, Pin as PinCall, PutGrant, PutMode, PutStart, PutStartItem,
     PutStarted, Remove, RemovePrefix, RemovedSome, Stat, Stats,
@@ -22,14 +22,6 @@ fn upsert(text: &str, size_bytes: u64) -> PutStartItem {
     let mut item = start_call(&[text], size_bytes).items.remove(0);
     item.mode = PutMode::Upsert { if_unleased: false };
     item
-}
-
-async fn put(client: &mut Client, item: PutStartItem, agents: &[&Agent]) -> Version {
-    let text = item.key.to_string();
-    let grant = start(client, item).await.expect("granted");
-    let done = client.end_one(end_item(&text, &grant, agents)).await;
-    assert_eq!(done, Ok(()));
-    grant.version
 }
 
 async fn stats(client: &mut Client, keys: &[&str]) -> Stats {

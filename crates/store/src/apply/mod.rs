@@ -59,27 +59,7 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             objects_max,
         } => tenant::purge(state, tenant, *objects_max, effects),
         Op::TenantForgotten { tenant } => tenant::forgotten(state, tenant, effects),
-        Op::PutEnd {
-            tenant,
-            key,
-            version,
-            size_bytes,
-            digest,
-            replicas,
-            wanted,
-            attributes,
-            replaces,
-        } => {
-            let object = crate::objects::NewObject {
-                version: *version,
-                size_bytes: *size_bytes,
-                digest: *digest,
-                replicas,
-                wanted: *wanted,
-                attributes,
-            };
-            object::put_end(state, tenant, key, &object, *replaces, effects)
-        }
+        Op::PutEnd { .. } => put_end(state, op, effects),
         Op::Remove {
             tenant,
             key,
@@ -104,4 +84,30 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             pin,
         } => object::pin_set(state, (tenant, key), *version, *pin, effects),
     }
+}
+
+fn put_end(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {
+    let Op::PutEnd {
+        tenant,
+        key,
+        version,
+        size_bytes,
+        digest,
+        replicas,
+        wanted,
+        attributes,
+        replaces,
+    } = op
+    else {
+        return Err("not the end of a put".to_owned());
+    };
+    let object = crate::objects::NewObject {
+        version: *version,
+        size_bytes: *size_bytes,
+        digest: *digest,
+        replicas,
+        wanted: *wanted,
+        attributes,
+    };
+    object::put_end(state, tenant, key, &object, *replaces, effects)
 }

@@ -90,30 +90,12 @@ impl Leader {
         }
         self.take_over(tenant, key, now)?;
         self.room_for_a_put()?;
-        let too_large = || Refusal::new(Reason::TooLarge, format!("asked {size_bytes}"));
-        let need = Need::of(*size_bytes).ok_or_else(too_large)?;
-        let asked = need
-            .bytes
-            .checked_mul(u64::from(*replicas))
-            .ok_or_else(too_large)?;
+        let (need, asked) = needed(*size_bytes, *replicas)?;
         let pinned_bytes = match (attributes.pin, base.map(|object| object.attributes().pin)) {
             (Pin::Hard, _) | (Pin::None, Some(Pin::Hard)) => asked,
             _ => 0,
         };
         self.admit_pinned(held, tenant, pinned_bytes)?;
-        // An upsert is charged beside the object that it will replace until it ends.
-        let used = Charge {
-            bytes: held.used_bytes,
-            objects: held.objects.len() as u64,
-        };
-        let reserved = self.overlay.reserved(tenant);
-        if let Err(refusal) = admit(&held.policy, used, reserved, asked) {
-            return match excess(&held.policy, used, reserved, asked) {
-                Some(over) => self.relieve_quota(state, tenant, over, refusal, now),
-                None => refuse(refusal.reason, refusal.detail),
-            };
-        }
-
         let ask = Ask {
             session: *session,
             tenant,
@@ -125,13 +107,25 @@ impl Leader {
             attributes,
             pinned_bytes,
         };
+        // An upsert is charged beside the object that it will replace until it ends.
+        let used = Charge {
+            bytes: held.used_bytes,
+            objects: held.objects.len() as u64,
+        };
+        let reserved = self.overlay.reserved(tenant);
+        if let Err(refusal) = admit(&held.policy, used, reserved, asked) {
+            // Nothing is evicted for a put that would be refused all the same.
+            let fits = self.candidates(state, &ask).is_ok();
+            return match excess(&held.policy, used, reserved, asked).filter(|_| fits) {
+                Some(over) => self.relieve_quota(state, tenant, over, refusal, now),
+                None => refuse(refusal.reason, refusal.detail),
+            };
+        }
         let (mut candidates, slab_bytes) = self.candidates(state, &ask)?;
         // Less than a slab per agent makes a small tenant.
-        let held_bytes = used
-            .bytes
-            .saturating_add(reserved.bytes)
-            .saturating_add(asked);
-        let compact = held_bytes < slab_bytes.saturating_mul(candidates.len() as u64);
+        let held_bytes = used.bytes.saturating_add(reserved.bytes);
+        let compact =
+            held_bytes.saturating_add(asked) < slab_bytes.saturating_mul(candidates.len() as u64);
         rank(&mut candidates, Wish { preferred, compact }, random);
         self.grant(state, &ask, &candidates, now)
     }
@@ -311,4 +305,11 @@ impl Leader {
             preference_ignored,
         }))
     }
+}
+
+/// What a put of this size asks of one slab, and of all in bytes.
+fn needed(size_bytes: u64, replicas: u8) -> Result<(Need, u64), Stop> {
+    let need = Need::of(size_bytes);
+    let all = need.and_then(|need| Some((need, need.bytes.checked_mul(u64::from(replicas))?)));
+    all.ok_or_else(|| Refusal::new(Reason::TooLarge, format!("asked {size_bytes}")).into())
 }

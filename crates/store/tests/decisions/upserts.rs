@@ -182,8 +182,12 @@ fn an_object_that_goes_while_it_is_replaced_does_not_stop_the_end() {
         let done = end(SESSION, tenant("red"), key("k"), new, &replicas);
         match case {
             0 => assert_eq!(world.answer(World::remove("red", "k")), Ok(Reply::Done)),
-            1 => drop(world.ask(World::remove("red", "k"))),
-            _ => drop(world.ask(Request::Unmount { agent: holder })),
+            1 => {
+                world.ask(World::remove("red", "k"));
+            }
+            _ => {
+                world.ask(Request::Unmount { agent: holder });
+            }
         }
         let ticket = world.ask(done);
         world.settle();

@@ -173,6 +173,13 @@ impl Clients {
                 self.allow_ends();
             }
             Act::Revoke(which) => self.with_put(which, |_| true, Put::revoke),
+            other => self.act_on_objects(other),
+        }
+        self.learn();
+    }
+
+    fn act_on_objects(&mut self, act: Act) {
+        match act {
             Act::Remove {
                 tenant: of,
                 key: number,
@@ -244,7 +251,6 @@ impl Clients {
             }
             other => self.act_on_tenants(other),
         }
-        self.learn();
     }
 
     fn act_on_tenants(&mut self, act: Act) {
