@@ -73,13 +73,19 @@ pub(crate) struct Wish {
     pub(crate) compact: bool,
 }
 
-/// Best first: those with room; of them the preferred, then (for a small tenant) those where it
-/// has a slab already, then the one with the most free bytes; equals by lot.
-pub(crate) fn rank(candidates: &mut [Candidate], wish: Wish, random: &mut dyn FnMut() -> u64) {
+/// The best `count` first: those with room; of them the preferred, then (for a small tenant) those
+/// where it has a slab already, then the one with the most free bytes; equals by lot. The others
+/// follow in any order.
+pub(crate) fn rank(
+    candidates: &mut [Candidate],
+    count: usize,
+    wish: Wish,
+    random: &mut dyn FnMut() -> u64,
+) {
     for candidate in candidates.iter_mut() {
         candidate.lot = random();
     }
-    candidates.sort_unstable_by_key(|candidate| {
+    let order = |candidate: &Candidate| {
         let class = candidate
             .room
             .filter(|_| wish.compact)
@@ -95,7 +101,13 @@ pub(crate) fn rank(candidates: &mut [Candidate], wish: Wish, random: &mut dyn Fn
             Reverse(candidate.free_bytes()),
             candidate.lot,
         )
-    });
+    };
+    for first in 0..count.min(candidates.len()) {
+        let rest = candidates.iter().enumerate().skip(first);
+        if let Some((best, _)) = rest.min_by_key(|(_, candidate)| order(candidate)) {
+            candidates.swap(first, best);
+        }
+    }
 }
 
 impl Leader {
@@ -205,7 +217,8 @@ mod tests {
 
     fn order(mut candidates: Vec<Candidate>, wish: Wish) -> Vec<u32> {
         let mut lot = 0;
-        rank(&mut candidates, wish, &mut || {
+        let count = candidates.len();
+        rank(&mut candidates, count, wish, &mut || {
             lot += 1;
             lot
         });

@@ -106,7 +106,8 @@ impl Leader {
             .saturating_add(asked);
         let compact = held_bytes < slab_bytes.saturating_mul(candidates.len() as u64);
         let preferred = preferred.first().copied();
-        rank(&mut candidates, Wish { preferred, compact }, random);
+        let wish = Wish { preferred, compact };
+        rank(&mut candidates, ask.replicas(), wish, random);
         self.grant(state, &ask, &candidates, now)
     }
 
