@@ -74,13 +74,19 @@ pub(crate) struct Wish<'a> {
     pub(crate) compact: bool,
 }
 
-/// Best first: those with room; of them the preferred in their order, then (for a small tenant)
-/// those where it has a slab already, then the one with the most free bytes; equals by lot.
-pub(crate) fn rank(candidates: &mut [Candidate], wish: Wish<'_>, random: &mut dyn FnMut() -> u64) {
+/// The best `count` first: those with room; of them the preferred in their order, then (for a
+/// small tenant) those where it has a slab already, then the one with the most free bytes; equals
+/// by lot. The others follow in any order.
+pub(crate) fn rank(
+    candidates: &mut [Candidate],
+    count: usize,
+    wish: Wish<'_>,
+    random: &mut dyn FnMut() -> u64,
+) {
     for candidate in candidates.iter_mut() {
         candidate.lot = random();
     }
-    candidates.sort_unstable_by_key(|candidate| {
+    let order = |candidate: &Candidate| {
         let class = candidate
             .room
             .filter(|_| wish.compact)
@@ -99,7 +105,13 @@ pub(crate) fn rank(candidates: &mut [Candidate], wish: Wish<'_>, random: &mut dy
             Reverse(candidate.free_bytes()),
             candidate.lot,
         )
-    });
+    };
+    for first in 0..count.min(candidates.len()) {
+        let rest = candidates.iter().enumerate().skip(first);
+        if let Some((best, _)) = rest.min_by_key(|(_, candidate)| order(candidate)) {
+            candidates.swap(first, best);
+        }
+    }
 }
 
 impl Leader {
@@ -209,7 +221,8 @@ mod tests {
 
     fn order(mut candidates: Vec<Candidate>, wish: Wish<'_>) -> Vec<u32> {
         let mut lot = 0;
-        rank(&mut candidates, wish, &mut || {
+        let count = candidates.len();
+        rank(&mut candidates, count, wish, &mut || {
             lot += 1;
             lot
         });

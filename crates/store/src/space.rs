@@ -112,10 +112,13 @@ impl Space {
         tenant: &TenantId,
         alloc: &Allocator,
     ) {
-        let hole_bytes = alloc.largest_hole_bytes();
+        let (hole_bytes, free_bytes) = (alloc.largest_hole_bytes(), alloc.free_bytes());
+        if self.rerates(slab, tenant, (hole_bytes, free_bytes)) {
+            return;
+        }
         let room = Room::Ready {
             hole_bytes,
-            free_bytes: alloc.free_bytes(),
+            free_bytes,
         };
         self.put(
             slab,
@@ -125,6 +128,42 @@ impl Space {
                 room,
             },
         );
+    }
+
+    /// Notes other holes of a slab that is known as this tenant's and ready; whether it is.
+    fn rerates(
+        &mut self,
+        slab: SlabKey,
+        tenant: &TenantId,
+        (hole_bytes, free_bytes): (u64, u64),
+    ) -> bool {
+        let Some(entry) = self.slabs.get_mut(&slab).filter(|e| e.tenant == *tenant) else {
+            return false;
+        };
+        let Room::Ready {
+            hole_bytes: old_hole_bytes,
+            free_bytes: old_free_bytes,
+        } = entry.room
+        else {
+            return false;
+        };
+        let tenants = self.owned.get_mut(&entry.agent);
+        let Some(owned) = tenants.and_then(|tenants| tenants.get_mut(tenant)) else {
+            return false;
+        };
+        if hole_bytes != old_hole_bytes {
+            owned.by_hole.remove(&(old_hole_bytes, slab));
+            owned.by_hole.insert((hole_bytes, slab));
+        }
+        owned.free_bytes = owned
+            .free_bytes
+            .saturating_sub(old_free_bytes)
+            .saturating_add(free_bytes);
+        entry.room = Room::Ready {
+            hole_bytes,
+            free_bytes,
+        };
+        true
     }
 
     /// A slab leaves its tenant.

@@ -126,7 +126,8 @@ impl Leader {
         let held_bytes = used.bytes.saturating_add(reserved.bytes);
         let compact =
             held_bytes.saturating_add(asked) < slab_bytes.saturating_mul(candidates.len() as u64);
-        rank(&mut candidates, Wish { preferred, compact }, random);
+        let wish = Wish { preferred, compact };
+        rank(&mut candidates, ask.replicas(), wish, random);
         self.grant(state, &ask, &candidates, now)
     }
 

@@ -151,13 +151,16 @@ impl Radix {
             return Some(near);
         }
         let (mut link, mut above) = (self.root, None);
-        while !link.is_leaf() && self.depth(link) < common {
-            let step = Step {
+        while !link.is_leaf() {
+            let (depth, child) = self.depth_and_child(link, key);
+            if depth >= common {
+                break;
+            }
+            above = Some(Step {
                 node: link,
-                symbol: symbol(key, self.depth(link)),
-            };
-            link = self.child(step);
-            above = Some(step);
+                symbol: symbol(key, depth),
+            });
+            link = child;
         }
         let grown = if !link.is_leaf() && self.depth(link) == common {
             self.add(link, symbol(key, common), Link::leaf(leaf))
@@ -180,17 +183,13 @@ impl Radix {
             if link == Link::NONE {
                 return None;
             }
-            let depth = self.depth(link);
-            if depth > key.len() {
-                return None;
-            }
+            let (depth, child) = self.depth_and_child(link, key);
             grandparent = parent;
-            let step = Step {
+            parent = Some(Step {
                 node: link,
                 symbol: symbol(key, depth),
-            };
-            parent = Some(step);
-            link = self.child(step);
+            });
+            link = child;
         }
         if keys.key(link.0) != key {
             return None;
@@ -284,16 +283,22 @@ impl Radix {
         on_node!(self, link, get, 0, node => usize::from(node.depth()))
     }
 
-    /// The child on the way to `key`.
-    fn below(&self, link: Link, key: &[u8]) -> Link {
-        on_node!(self, link, get, Link::NONE, node => {
+    /// At which byte a node branches, and its child on the way to `key`.
+    fn depth_and_child(&self, link: Link, key: &[u8]) -> (usize, Link) {
+        on_node!(self, link, get, (0, Link::NONE), node => {
             let depth = usize::from(node.depth());
-            match key.get(depth) {
+            let child = match key.get(depth) {
                 Some(byte) => node.find(*byte),
                 None if depth == key.len() => node.end(),
                 None => Link::NONE,
-            }
+            };
+            (depth, child)
         })
+    }
+
+    /// The child on the way to `key`.
+    fn below(&self, link: Link, key: &[u8]) -> Link {
+        self.depth_and_child(link, key).1
     }
 
     fn child(&self, step: Step) -> Link {

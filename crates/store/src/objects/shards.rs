@@ -365,7 +365,7 @@ mod tests {
     fn chosen_hashes_cost_no_memory() {
         let mut both = Both::default();
         for leaf in 0..20_000u32 {
-            both.insert(leaf, 0x1234_0000 | leaf % 3);
+            both.insert(leaf, 0x1234_0000 | (leaf % 3));
         }
         both.check();
         assert!(
