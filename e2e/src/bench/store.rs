@@ -104,7 +104,7 @@ pub fn sizes(objects: u64) -> Result<Vec<Line>> {
     fill(&mut rig, rig.state.objects()..objects);
     let held_bytes = memory_bytes()?.saturating_sub(before) as f64 / rig.state.objects() as f64;
     let large = costs(&mut rig, objects)?;
-    let lookups = lookups(&rig, objects)?;
+    let lookups = lookups(&mut rig, objects)?;
 
     let rate = Measure::Rate { items: 1 };
     let rates = small.puts.iter().map(|cell| rate.of(cell)).collect();
@@ -176,7 +176,7 @@ fn batches(objects: u64) -> Vec<Vec<Key>> {
     (0..BATCHES).map(|_| batch()).collect()
 }
 
-fn look_up(rig: &Rig, keys: &[Key]) -> Result<()> {
+fn look_up(rig: &mut Rig, keys: &[Key]) -> Result<()> {
     let keys: Vec<&Key> = keys.iter().collect();
     let (found, _) = rig.leader.exists_all(&rig.state, &rig.tenant, &keys)?;
     ensure!(
@@ -187,7 +187,7 @@ fn look_up(rig: &Rig, keys: &[Key]) -> Result<()> {
 }
 
 /// Batches of our look-ups against those of a bare hash map of the same keys.
-fn lookups(rig: &Rig, objects: u64) -> Result<Line> {
+fn lookups(rig: &mut Rig, objects: u64) -> Result<Line> {
     let map: HashMap<Box<[u8]>, u64> = (0..objects)
         .map(|number| (store_rig::key(number).as_bytes().into(), number))
         .collect();

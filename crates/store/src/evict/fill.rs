@@ -31,9 +31,9 @@ impl Evictor {
             for (key, object) in held.objects.range(b"", start.as_ref()).take(left) {
                 left -= 1;
                 after = Some(key.to_key());
-                let id = held.objects.id(&key.to_key());
+                let id = object.id();
                 let known = |id| self.caches.get(tenant).is_some_and(|cache| cache.knows(id));
-                if let Some(id) = id.filter(|id| !known(*id)) {
+                if !known(id) {
                     self.take_in(tenant, id, object, false, now.0);
                 }
             }

@@ -20,6 +20,11 @@ use crate::op::{Op, RemovalCause};
 use crate::quota;
 use crate::state::State;
 
+/// The most objects that one turn evicts, and the most entries that it looks at for them. While
+/// there is more to evict, turns follow each other with requests in between: small ones evict as
+/// fast as large ones, and nobody waits longer than for one, about 100 us.
+const TURN_OBJECTS: usize = 64;
+const TURN_STEPS: u32 = 512;
 /// The most bytes of keys in the ops of one turn: an entry of the log stays small.
 const MAX_KEY_BYTES: usize = 512 * 1024;
 /// After this part of what is to go it is looked again at who holds most.
@@ -47,6 +52,16 @@ impl Budget {
         }
     }
 
+    /// As [`Self::new`], for a turn that others wait for.
+    fn of_a_turn(max_touched_objects: u32) -> Self {
+        let whole = Self::new(max_touched_objects);
+        Self {
+            steps: TURN_STEPS,
+            objects: whole.objects.min(TURN_OBJECTS),
+            ..whole
+        }
+    }
+
     pub(crate) const fn is_spent(&self) -> bool {
         self.steps == 0 || self.objects == 0 || self.key_bytes == 0
     }
@@ -71,13 +86,13 @@ impl Leader {
         let most = self.settings.max_touched_objects as usize;
         self.evict.fill(state, most, now);
         self.evict.sweep(state, most, now);
-        let caches = self.evict.caches.values_mut();
-        caches.for_each(|cache| cache.counts.roll(now.0));
+        self.evict.roll(now);
         let crowded = self.overlay.in_flight >= self.settings.max_in_flight_ops;
+        self.evict.is_busy = false;
         if !self.settings.evict || crowded {
             return Vec::new();
         }
-        let mut budget = Budget::new(self.settings.max_touched_objects);
+        let mut budget = Budget::of_a_turn(self.settings.max_touched_objects);
         self.closed_slabs(state, &mut budget, now);
         self.evict_doomed(state, &mut budget, now);
         for tenant in std::mem::take(&mut self.evict.grown_tenants) {
@@ -96,7 +111,15 @@ impl Leader {
         for segment in self.evict.draining.clone() {
             self.drain_segment(state, segment, &mut budget, now);
         }
+        self.evict.is_busy = !budget.ops.is_empty();
         budget.ops
+    }
+
+    /// Whether the next turn has something to do and should not wait for its time: objects to
+    /// evict, or to learn of.
+    #[must_use]
+    pub fn turn_goes_on(&self) -> bool {
+        self.evict.is_busy || self.evict.fill.is_some() || !self.evict.gone.is_empty()
     }
 
     /// By how many bytes a tenant is over this share of its limit, what is proposed to go not
@@ -376,7 +399,7 @@ impl Leader {
         };
         let going = replicas.iter().filter(on_agent).count();
         let spared = agent.filter(|_| going > 0 && going < replicas.len());
-        let (tenant_id, key_of, version) = (tenant.clone(), key.clone(), object.version());
+        let (tenant_id, key_of, version) = (tenant.clone(), key.to_key(), object.version());
         let (op, bytes) = if let Some(agent) = spared {
             let bytes = replicas
                 .iter()
