@@ -288,10 +288,10 @@ impl<L: Log> Leading<L> {
         let effects = self.core.leader.take_effects();
         self.route(effects);
         let goes_on = |op: &Op| matches!(op, Op::TenantPurge { .. } | Op::SegmentSwept { .. });
-        let is_purging = ops.iter().any(goes_on);
+        let is_purging = ops.iter().any(goes_on) || self.core.leader.turn_goes_on();
         self.touched += ops.len();
         self.core.entry.extend(ops);
-        // A purge or a sweep goes on in the next turn, not in a quarter of a second.
+        // A purge, a sweep or an eviction goes on in the next turn, not in a quarter of a second.
         let tick_ms = if is_purging {
             0
         } else {

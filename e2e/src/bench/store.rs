@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use hashbrown::HashMap;
 use larder_store::Request;
+use larder_store::evict::trace;
 use larder_types::Key;
 
 use crate::bench::pair::{Cell, Measure, quartiles};
@@ -36,11 +37,12 @@ const PUT: &str = "store.put_pair";
 const BYTES: &str = "store.bytes_per_object";
 const FLATNESS: &str = "store.flatness";
 const PAUSE: &str = "store.pause_ms";
+const EVICT: &str = "store.evict_p999";
 
 /// Every name of this module.
 #[must_use]
 pub fn names() -> Vec<String> {
-    [LOOKUP, PUT, BYTES, FLATNESS, PAUSE]
+    [LOOKUP, PUT, BYTES, FLATNESS, PAUSE, EVICT]
         .map(str::to_owned)
         .into()
 }
@@ -59,6 +61,9 @@ pub fn measure(only: &str, report: &mut Report) -> Result<()> {
     }
     if wanted(&PAUSE) {
         lines_of("store-pauses", only, report)?;
+    }
+    if wanted(&EVICT) {
+        lines_of("store-evictions", only, report)?;
     }
     Ok(())
 }
@@ -105,7 +110,7 @@ pub fn sizes(objects: u64) -> Result<Vec<Line>> {
     fill(&mut rig, next..objects);
     let held_bytes = memory_bytes()?.saturating_sub(before) as f64 / rig.state.objects() as f64;
     let large = costs(&mut rig, objects)?;
-    let lookups = lookups(&rig, objects)?;
+    let lookups = lookups(&mut rig, objects)?;
 
     // By processor time: others who share the machine make a single thread's wall time long.
     let rates = small.puts.iter().map(|cell| 1e6 / cell.cpu_us_per_op());
@@ -177,7 +182,7 @@ fn batches(objects: u64) -> Vec<Vec<Key>> {
     (0..BATCHES).map(|_| batch()).collect()
 }
 
-fn look_up(rig: &Rig, keys: &[Key]) -> Result<()> {
+fn look_up(rig: &mut Rig, keys: &[Key]) -> Result<()> {
     let keys: Vec<&Key> = keys.iter().collect();
     let (found, _) = rig.leader.exists_all(&rig.state, &rig.tenant, &keys)?;
     ensure!(
@@ -188,7 +193,7 @@ fn look_up(rig: &Rig, keys: &[Key]) -> Result<()> {
 }
 
 /// Batches of our look-ups against those of a bare hash map of the same keys.
-fn lookups(rig: &Rig, objects: u64) -> Result<Line> {
+fn lookups(rig: &mut Rig, objects: u64) -> Result<Line> {
     let map: HashMap<Box<[u8]>, u64> = (0..objects)
         .map(|number| (store_rig::key(number).as_bytes().into(), number))
         .collect();
@@ -279,6 +284,109 @@ pub fn pauses(objects: u64) -> Result<Vec<Line>> {
     }
     note(&mut line, "objects", objects);
     Ok(vec![line])
+}
+
+/// Hit ratios of each policy on one trace, by size of the cache: a table in Markdown.
+#[must_use]
+pub fn hits() -> String {
+    let found = trace::hit_ratios(7, 30_000, &[5, 10, 20, 50, 100, 250]);
+    let mut table = "| cache, of all blocks | policy | hits | ghost hits of misses |\n".to_owned();
+    table += "|---|---|---|---|\n";
+    for row in found {
+        let size = row.size_per_mille as f64 / 10.0;
+        let (hits, ghosts) = (row.hit_ratio * 100.0, row.ghost_ratio * 100.0);
+        table += &format!(
+            "| {size:.1} % | {} | {hits:.1} % | {ghosts:.1} % |\n",
+            row.policy
+        );
+    }
+    table
+}
+
+/// Slabs of 1 GiB per agent in the pool that evicts: 2 million objects of 4 KiB in all.
+const EVICT_SLABS: u32 = 1;
+/// Look-ups of a cell, each of a call's worth of keys.
+const EVICT_LOOKUPS: usize = 20_000;
+/// Puts that come in between two of them.
+const EVICT_PUTS: u64 = 16;
+
+/// The part that measures look-ups of a pool at its high watermark, with puts that make it evict
+/// all the time, against the same look-ups with nothing in between. What a look-up waits for is
+/// counted with it: the turn of eviction that stands before it.
+///
+/// # Errors
+/// If the clock of this thread cannot be read, or nothing is evicted.
+pub fn evictions() -> Result<Vec<Line>> {
+    let mut rig = Rig::with_slabs(EVICT_SLABS);
+    rig.releases = true;
+    let mut next = 0;
+    while rig.leader.signals(&rig.state).pressure_per_mille < 890 {
+        fill(&mut rig, next..next + 10_000);
+        next += 10_000;
+    }
+    // The new leader of an empty state has nothing to learn; what is over its mark goes now.
+    for _ in 0..1_000 {
+        tick(&mut rig);
+    }
+    let mut pairs = Vec::new();
+    let before = rig.leader.signals(&rig.state).all;
+    for _ in 0..CELLS {
+        let calm =
+            p999_us((0..EVICT_LOOKUPS).map(|_| (Duration::ZERO, look_up_latest(&mut rig, next))));
+        let mut busy = Vec::with_capacity(EVICT_LOOKUPS);
+        for _ in 0..EVICT_LOOKUPS {
+            for _ in 0..EVICT_PUTS {
+                rig.put(store_rig::key(next));
+                next += 1;
+            }
+            rig.release();
+            let waited = tick(&mut rig);
+            busy.push((waited, look_up_latest(&mut rig, next)));
+        }
+        pairs.push((calm, p999_us(busy.into_iter())));
+    }
+    let after = rig.leader.signals(&rig.state).all;
+    let count = |signals: &larder_store::evict::Signals| -> u64 {
+        signals.evicted.iter().map(|one| one.objects).sum()
+    };
+    let evicted = count(&after) - count(&before);
+    ensure!(evicted > 0, "nothing was evicted");
+    let [low, ratio, high] = quartiles(pairs.iter().map(|(calm, busy)| busy / calm).collect());
+    let mut line = plain(EVICT, ratio, "x", [low, high]);
+    line.samples = pairs.len();
+    let medians = |of: fn(&(f64, f64)) -> f64| quartiles(pairs.iter().map(of).collect())[1];
+    note(
+        &mut line,
+        "calm_p999_us",
+        format!("{:.1}", medians(|pair| pair.0)),
+    );
+    note(
+        &mut line,
+        "evicting_p999_us",
+        format!("{:.1}", medians(|pair| pair.1)),
+    );
+    note(&mut line, "keys_per_call", BATCH);
+    note(&mut line, "evicted", evicted);
+    Ok(vec![line])
+}
+
+/// A call that asks for keys of the latest million, of which most are there.
+fn look_up_latest(rig: &mut Rig, next: u64) -> Duration {
+    let mut seed = next ^ rig.state.digest();
+    let first = next.saturating_sub(1_000_000);
+    let keys: Vec<Key> = (0..BATCH)
+        .map(|_| store_rig::key(first + store_rig::mix(&mut seed) % (next - first).max(1)))
+        .collect();
+    let keys: Vec<&Key> = keys.iter().collect();
+    turn(|| drop(rig.leader.exists_all(&rig.state, &rig.tenant, &keys)))
+}
+
+/// The 99.9th percentile of the sums, in us.
+fn p999_us(times: impl Iterator<Item = (Duration, Duration)>) -> f64 {
+    let mut times: Vec<Duration> = times.map(|(waited, took)| waited + took).collect();
+    times.sort_unstable();
+    let rank = times.len() * 999 / 1000;
+    times.get(rank).map_or(0.0, |time| time.as_secs_f64() * 1e6)
 }
 
 fn tick(rig: &mut Rig) -> Duration {

@@ -1,5 +1,7 @@
 //! A store in one process: a state, its leader, and agents that obey at once.
 
+use std::collections::BTreeMap;
+
 use larder_store::{
     Command, Decision, Effects, Leader, Op, PutMode, Refusal, Reply, Request, SegmentOffer,
     Settings, State, TenantPolicy, WaitOn, Written,
@@ -17,6 +19,8 @@ const AGENTS: u32 = 8;
 const SLAB_BYTES: u64 = 1 << 30;
 /// Slabs of each agent: room for 33 million objects of 4 KiB in all.
 const SLABS: u32 = 16;
+/// The most extents that an agent releases in one call.
+const RELEASED: usize = 1024;
 
 /// See the module.
 pub(super) struct Rig {
@@ -28,6 +32,11 @@ pub(super) struct Rig {
     now: PoolTime,
     index: u64,
     seed: u64,
+    slabs: u32,
+    /// What agents have erased and not said yet.
+    erased: Vec<(Extent, Version)>,
+    /// Whether agents say what they have erased.
+    pub(super) releases: bool,
 }
 
 /// The key of an object: 35 bytes, of which the last 32 look random, as hashes of blocks do.
@@ -48,6 +57,11 @@ pub(super) fn mix(seed: &mut u64) -> u64 {
 
 impl Rig {
     pub(super) fn new() -> Self {
+        Self::with_slabs(SLABS)
+    }
+
+    /// As [`Self::new`], with so many slabs of 1 GiB on each of the agents.
+    pub(super) fn with_slabs(slabs: u32) -> Self {
         let (state, now) = (State::new(1), PoolTime(1));
         let epoch = Epoch {
             generation: 1,
@@ -63,6 +77,9 @@ impl Rig {
             now,
             index: 0,
             seed: 1,
+            slabs,
+            erased: Vec::new(),
+            releases: false,
         };
         let policy = TenantPolicy::default();
         rig.ask(&Request::TenantSet { tenant, policy });
@@ -77,7 +94,7 @@ impl Rig {
         let offer = SegmentOffer {
             ordinal: 0,
             generation: SegmentGeneration(life),
-            slabs: SLABS,
+            slabs: self.slabs,
             slab_bytes: SLAB_BYTES,
             numa: 0,
         };
@@ -149,8 +166,26 @@ impl Rig {
                     self.ask(&Request::SlabReady { slab });
                 }
                 // Erased extents come back in calls of many, as agents send them.
+                Command::Erase { extent, version } if self.releases => {
+                    self.erased.push((extent, version));
+                }
                 Command::Erase { .. } | Command::SlabTake { .. } | Command::TenantGone { .. } => {}
             }
+        }
+    }
+
+    /// Agents say what they have erased, if it is a call's worth.
+    pub(super) fn release(&mut self) {
+        if self.erased.len() < RELEASED {
+            return;
+        }
+        let mut by_agent: BTreeMap<AgentId, Vec<(Extent, Version)>> = BTreeMap::new();
+        for (extent, version) in std::mem::take(&mut self.erased) {
+            let agent = extent.slab.agent;
+            by_agent.entry(agent).or_default().push((extent, version));
+        }
+        for (agent, extents) in by_agent {
+            self.ask(&Request::Released { extents, agent });
         }
     }
 

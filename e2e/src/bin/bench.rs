@@ -39,6 +39,11 @@ enum Part {
         #[arg(long, default_value_t = store::OBJECTS)]
         objects: u64,
     },
+    /// A store at its high watermark.
+    #[command(hide = true)]
+    StoreEvictions,
+    /// Prints what each policy of eviction hits on a trace, as a table for the documentation.
+    StoreHits,
     /// A store that loses many objects.
     #[command(hide = true)]
     StorePauses {
@@ -57,6 +62,11 @@ fn main() -> Result<()> {
         }
         Some(Part::RawServer) => return ceiling::raw_server(),
         Some(Part::StoreSizes { objects }) => return print_lines(&store::sizes(objects)?),
+        Some(Part::StoreEvictions) => return print_lines(&store::evictions()?),
+        Some(Part::StoreHits) => {
+            print!("{}", store::hits());
+            return Ok(());
+        }
         Some(Part::StorePauses { objects }) => return print_lines(&store::pauses(objects)?),
         None => {}
     }

@@ -123,7 +123,7 @@ impl Leader {
     /// # Errors
     /// The refusal that each of them would get.
     pub fn exists_all(
-        &self,
+        &mut self,
         state: &State,
         tenant: &TenantId,
         keys: &[&Key],
@@ -139,6 +139,8 @@ impl Leader {
         let mut exist = Vec::with_capacity(keys.len());
         held.objects
             .get_all(keys, |object| exist.push(object.is_some()));
+        let missing = keys.iter().zip(&exist).filter(|(_, exists)| !**exists);
+        self.evict.missed(tenant, missing.map(|(key, _)| *key));
         Ok((exist, self.committed_index))
     }
 

@@ -193,8 +193,10 @@ impl Leader {
             Ok(Decision::Reply {
                 reply: Reply::Exists(false),
                 ..
-            }) => self.evict.miss(tenant, key),
-            Err(Stop::Refused(refusal)) if missing(refusal) => self.evict.miss(tenant, key),
+            }) => self.evict.missed(tenant, std::iter::once(key)),
+            Err(Stop::Refused(refusal)) if missing(refusal) => {
+                self.evict.missed(tenant, std::iter::once(key))
+            }
             _ => {}
         }
     }

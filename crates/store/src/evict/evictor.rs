@@ -6,7 +6,7 @@ use larder_types::{Key, PoolTime, SegmentId, TenantId};
 
 use super::cache::{Cache, Place};
 use super::fill::Fill;
-use super::signals::{Counts, GHOST, HIT, MISS, PoolSignals};
+use super::signals::{Counts, GHOST, HIT, MISS, PoolSignals, ROLL_MS};
 use crate::leader::Leader;
 use crate::objects::{ObjectId, ObjectRef};
 use crate::op::Op;
@@ -37,6 +37,9 @@ pub(crate) struct Evictor {
     pub(crate) doomed: BTreeSet<(TenantId, ObjectId)>,
     /// Entries looked at so far: what eviction costs.
     pub(crate) steps: u64,
+    /// The last turn evicted something.
+    pub(crate) is_busy: bool,
+    rolled: PoolTime,
     /// What of the state is not taken in yet.
     pub(crate) fill: Option<Fill>,
 }
@@ -222,6 +225,15 @@ impl Evictor {
         }
     }
 
+    /// Lets the past of all counts decay, now and then.
+    pub(crate) fn roll(&mut self, now: PoolTime) {
+        if now.since_ms(self.rolled) >= ROLL_MS {
+            self.rolled = now;
+            let caches = self.caches.values_mut();
+            caches.for_each(|cache| cache.counts.roll(now.0));
+        }
+    }
+
     /// A get found an object.
     pub(crate) fn hit(&mut self, tenant: &TenantId, id: ObjectId, now: PoolTime) {
         if let Some(cache) = self.caches.get_mut(tenant) {
@@ -230,13 +242,17 @@ impl Evictor {
         }
     }
 
-    /// A get or a probe found none.
-    pub(crate) fn miss(&mut self, tenant: &TenantId, key: &Key) {
+    /// Gets or probes found none of these keys.
+    pub(crate) fn missed<'a>(&mut self, tenant: &TenantId, keys: impl Iterator<Item = &'a Key>) {
+        let mut keys = keys.peekable();
+        if keys.peek().is_none() {
+            return;
+        }
         if let Some(cache) = self.caches.get_mut(tenant) {
-            cache.counts.lookups[MISS] += 1;
-            let hash = crate::digest::of_key(key.as_bytes());
-            if cache.ghost.contains(hash) {
-                cache.counts.lookups[GHOST] += 1;
+            for key in keys {
+                cache.counts.lookups[MISS] += 1;
+                let hash = crate::digest::of_key(key.as_bytes());
+                cache.counts.lookups[GHOST] += u64::from(cache.ghost.contains(hash));
             }
         }
     }

@@ -2,7 +2,8 @@
 //! the entry, and one scan of things that are used once drives everything else out.
 
 use super::Policy;
-use super::nodes::{EntryId, Nodes, Queue};
+use super::nodes::{EntryId, Nodes};
+use super::queue::Queue;
 use crate::objects::ObjectId;
 
 /// See the module.

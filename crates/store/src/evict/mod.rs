@@ -11,11 +11,13 @@
 mod cache;
 mod check;
 mod evictor;
+mod expel;
 mod fill;
 pub(crate) mod ghost;
 mod guard;
 mod lru;
 pub(crate) mod nodes;
+mod queue;
 mod room;
 mod s3_fifo;
 mod sieve;
@@ -27,10 +29,10 @@ use crate::objects::ObjectId;
 use nodes::{EntryId, Nodes};
 
 pub(crate) use evictor::Evictor;
+pub(crate) use expel::Budget;
 pub(crate) use room::Relief;
 pub(crate) use s3_fifo::S3Fifo;
 pub use signals::{Evicted, EvictionCause, PoolSignals, Signals, WINDOWS_MINUTES};
-pub(crate) use turn::Budget;
 
 /// What one turn may do: it looks at this many entries at most, so that a turn of the master has
 /// an end. At about 100 ns an entry, four queues' worth of cache misses, that is 0.5 ms.

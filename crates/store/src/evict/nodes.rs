@@ -16,7 +16,7 @@ use crate::objects::ObjectId;
 const CHUNK: usize = 1024;
 /// The bit that tells an entry of the second table.
 const FURTHER: u32 = 1 << 31;
-const NIL: u32 = u32::MAX;
+pub(super) const NIL: u32 = u32::MAX;
 
 /// Sizes are kept in units of the smallest alignment, up to 64 GiB.
 const UNIT_BYTES: u64 = larder_types::layout::SMALL_ALIGN_BYTES;
@@ -48,12 +48,12 @@ impl Lane {
 
 /// One entry: an object in one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct EntryId(u32);
+pub(crate) struct EntryId(pub(super) u32);
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
-    prev: u32,
-    next: u32,
+pub(super) struct Node {
+    pub(super) prev: u32,
+    pub(super) next: u32,
     /// Size in units, then heat, whether it is in a main queue, whether the object has more.
     size: u32,
     /// One more than the lane, 0 for a node that is free; then the time of the last use.
@@ -289,7 +289,7 @@ impl Nodes {
     }
 
     /// A copy of the node, or a free one where there is none.
-    fn node(&self, entry: EntryId) -> Node {
+    pub(super) fn node(&self, entry: EntryId) -> Node {
         if entry.0 & FURTHER != 0 {
             let further = self.further.get((entry.0 & !FURTHER) as usize);
             return further.map_or_else(Node::default, |further| further.node);
@@ -299,7 +299,7 @@ impl Nodes {
         chunk.map_or_else(Node::default, |held| held.nodes[entry.0 as usize % CHUNK])
     }
 
-    fn change(&mut self, entry: EntryId, how: impl FnOnce(&mut Node)) {
+    pub(super) fn change(&mut self, entry: EntryId, how: impl FnOnce(&mut Node)) {
         let node = if entry.0 & FURTHER != 0 {
             let further = self.further.get_mut((entry.0 & !FURTHER) as usize);
             further.map(|further| &mut further.node)
@@ -316,92 +316,4 @@ impl Nodes {
 
 fn tick(now_ms: u64) -> u32 {
     u32::try_from((now_ms / TICK_MS) & u64::from(TICKS)).unwrap_or(0)
-}
-
-/// A queue of entries, from the oldest on.
-#[derive(Clone, Debug)]
-pub(crate) struct Queue {
-    head: u32,
-    tail: u32,
-    len: u32,
-    bytes: u64,
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        Self {
-            head: NIL,
-            tail: NIL,
-            len: 0,
-            bytes: 0,
-        }
-    }
-}
-
-impl Queue {
-    pub(crate) const fn len(&self) -> u32 {
-        self.len
-    }
-
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The oldest.
-    pub(crate) fn front(&self) -> Option<EntryId> {
-        named(self.head)
-    }
-
-    /// The one behind `entry`.
-    pub(crate) fn after(&self, nodes: &Nodes, entry: EntryId) -> Option<EntryId> {
-        named(nodes.node(entry).next)
-    }
-
-    /// Adds an entry as the newest.
-    pub(crate) fn push(&mut self, nodes: &mut Nodes, entry: EntryId) {
-        let last = self.tail;
-        nodes.change(entry, |node| (node.prev, node.next) = (last, NIL));
-        match named(last) {
-            Some(last) => nodes.change(last, |node| node.next = entry.0),
-            None => self.head = entry.0,
-        }
-        self.tail = entry.0;
-        self.len += 1;
-        self.bytes += nodes.size_bytes(entry);
-    }
-
-    /// Each entry, from the oldest on.
-    pub(crate) fn iter<'a>(&'a self, nodes: &'a Nodes) -> impl Iterator<Item = EntryId> + 'a {
-        std::iter::successors(self.front(), |entry| self.after(nodes, *entry))
-    }
-
-    /// Takes an entry of this queue out.
-    pub(crate) fn unlink(&mut self, nodes: &mut Nodes, entry: EntryId) {
-        let Node { prev, next, .. } = nodes.node(entry);
-        match named(prev) {
-            Some(prev) => nodes.change(prev, |node| node.next = next),
-            None => self.head = next,
-        }
-        match named(next) {
-            Some(next) => nodes.change(next, |node| node.prev = prev),
-            None => self.tail = prev,
-        }
-        nodes.change(entry, |node| (node.prev, node.next) = (NIL, NIL));
-        self.len = self.len.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(nodes.size_bytes(entry));
-    }
-
-    /// Makes the entry the newest.
-    pub(crate) fn renew(&mut self, nodes: &mut Nodes, entry: EntryId) {
-        self.unlink(nodes, entry);
-        self.push(nodes, entry);
-    }
-}
-
-const fn named(number: u32) -> Option<EntryId> {
-    if number == NIL {
-        None
-    } else {
-        Some(EntryId(number))
-    }
 }

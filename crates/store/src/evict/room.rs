@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use larder_types::{AgentId, PoolTime, SegmentId, TenantId};
 
 use super::cache::Class;
+use super::expel::{Aim, Budget};
 use super::guard::Guard;
 use super::signals::EvictionCause;
-use super::turn::{Aim, Budget};
 use crate::alloc::Allocator;
 use crate::leader::Leader;
 use crate::objects::ObjectId;

@@ -9,7 +9,8 @@
 //! twentieth of all blocks; a half does not. A share that adapts by what the ghost finds was tried
 //! and was worse than a half in small caches and no better in large ones.
 
-use super::nodes::{EntryId, Nodes, Queue};
+use super::nodes::{EntryId, Nodes};
+use super::queue::Queue;
 use super::{MAX_CHANCES, Policy};
 use crate::objects::ObjectId;
 

@@ -3,7 +3,8 @@
 //!
 //! After Zhang et al., "SIEVE is Simpler than LRU", NSDI 2024.
 
-use super::nodes::{EntryId, Nodes, Queue};
+use super::nodes::{EntryId, Nodes};
+use super::queue::Queue;
 use super::{MAX_CHANCES, Policy};
 use crate::objects::ObjectId;
 

@@ -99,15 +99,12 @@ pub(crate) const MISS: usize = 1;
 pub(crate) const GHOST: usize = 2;
 
 /// Windows and ages decay this often.
-const ROLL_MS: u64 = 5_000;
+pub(crate) const ROLL_MS: u64 = 5_000;
 
 impl Counts {
-    /// Lets the past decay. Cheap enough to be called each turn.
+    /// Lets the past decay.
     pub(crate) fn roll(&mut self, now_ms: u64) {
         let passed_ms = now_ms.saturating_sub(self.rolled_ms);
-        if passed_ms < ROLL_MS {
-            return;
-        }
         for (window, minutes) in self.windows.iter_mut().zip(WINDOWS_MINUTES) {
             let keep = (-(passed_ms as f64) / (minutes * 60_000) as f64).exp();
             for (at, kept) in window.iter_mut().enumerate() {
