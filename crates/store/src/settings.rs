@@ -19,7 +19,8 @@ pub struct Settings {
     pub max_pending_puts: usize,
     /// Whether anything is evicted at all. Without, a full pool and a tenant at its limit refuse.
     pub evict: bool,
-    /// What a segment, or a tenant of its limit, may hold before its coldest are evicted, per mille.
+    /// What a segment, or a tenant of its limit, may hold before its coldest are evicted, per
+    /// mille.
     pub high_watermark: u32,
     /// Down to what is evicted then, per mille.
     pub low_watermark: u32,

@@ -55,7 +55,7 @@ pub fn measure(only: &str, report: &mut Report) -> Result<()> {
     let wanted = |name: &&str| name.starts_with(only);
     if [LOOKUP, PUT, BYTES, FLATNESS]
         .iter()
-        .any(|name| wanted(&name))
+        .any(|name| wanted(name))
     {
         lines_of("store-sizes", only, report)?;
     }

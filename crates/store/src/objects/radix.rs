@@ -10,6 +10,7 @@
 //! of the objects: 15 bytes each. Nothing is ever rebuilt: a step adds, widens, narrows or drops
 //! one node.
 
+mod leaves;
 mod node;
 
 use super::arena::Arena;
@@ -198,54 +199,6 @@ impl Radix {
         Some(link.0)
     }
 
-    /// The leaves from the lowest key on that is `lower` or above it, or only above it.
-    pub(super) fn from(&self, lower: &[u8], inclusive: bool, keys: &impl Keys) -> Leaves<'_> {
-        let mut leaves = Leaves {
-            tree: self,
-            next: None,
-            path: Vec::new(),
-        };
-        let Some(near) = self.nearest(lower) else {
-            return leaves;
-        };
-        let other = keys.key(near);
-        let common = common_len(lower, other);
-        let mut link = self.root;
-        while !link.is_leaf() && self.depth(link) < common {
-            let step = Step {
-                node: link,
-                symbol: symbol(lower, self.depth(link)),
-            };
-            leaves.path.push(Step {
-                symbol: step.symbol + 1,
-                ..step
-            });
-            link = self.child(step);
-        }
-        let (mine, theirs) = (symbol(lower, common), symbol(other, common));
-        if !link.is_leaf() && self.depth(link) == common {
-            // Either nobody is below `mine` here, or `lower` itself is, as an end.
-            let symbol = mine + Symbol::from(mine == theirs && !inclusive);
-            leaves.path.push(Step { node: link, symbol });
-        } else if theirs > mine || (theirs == mine && inclusive) {
-            leaves.enter(link);
-        }
-        leaves
-    }
-
-    /// Every leaf in the order of keys.
-    pub(super) fn iter(&self) -> Leaves<'_> {
-        let mut leaves = Leaves {
-            tree: self,
-            next: None,
-            path: Vec::new(),
-        };
-        if self.root != Link::NONE {
-            leaves.enter(self.root);
-        }
-        leaves
-    }
-
     /// Frees up to `chunks_max` chunks of memory of a tree without leaves; how many.
     pub(super) fn trim(&mut self, chunks_max: usize) -> usize {
         let mut freed = self.four.trim(chunks_max);
@@ -314,7 +267,8 @@ impl Radix {
             if symbol == 0 && node.end() != Link::NONE {
                 return Some((0, node.end()));
             }
-            node.next_from(symbol.saturating_sub(1)).map(|(byte, child)| (Symbol::from(byte) + 1, child))
+            let next = node.next_from(symbol.saturating_sub(1));
+            next.map(|(byte, child)| (Symbol::from(byte) + 1, child))
         })
     }
 
@@ -401,47 +355,6 @@ impl Radix {
             Kind::Sixteen => self.sixteen.give_back(link.number()),
             Kind::FortyEight => self.forty_eight.give_back(link.number()),
             Kind::Full => self.full.give_back(link.number()),
-        }
-    }
-}
-
-/// Leaves in the order of keys.
-pub(super) struct Leaves<'a> {
-    tree: &'a Radix,
-    next: Option<u32>,
-    /// The nodes above, each with the symbol to go on from.
-    path: Vec<Step>,
-}
-
-impl Leaves<'_> {
-    fn enter(&mut self, link: Link) {
-        if link.is_leaf() {
-            self.next = Some(link.0);
-        } else {
-            self.path.push(Step {
-                node: link,
-                symbol: 0,
-            });
-        }
-    }
-}
-
-impl Iterator for Leaves<'_> {
-    type Item = u32;
-
-    fn next(&mut self) -> Option<u32> {
-        loop {
-            if let Some(leaf) = self.next.take() {
-                return Some(leaf);
-            }
-            let top = self.path.last_mut()?;
-            match self.tree.next(top.node, top.symbol) {
-                Some((symbol, child)) => {
-                    top.symbol = symbol + 1;
-                    self.enter(child);
-                }
-                None => drop(self.path.pop()),
-            }
         }
     }
 }
