@@ -53,10 +53,7 @@ pub fn names() -> Vec<String> {
 /// If a process of its own cannot be started or fails.
 pub fn measure(only: &str, report: &mut Report) -> Result<()> {
     let wanted = |name: &&str| name.starts_with(only);
-    if [LOOKUP, PUT, BYTES, FLATNESS]
-        .iter()
-        .any(|name| wanted(name))
-    {
+    if [LOOKUP, PUT, BYTES, FLATNESS].iter().any(wanted) {
         lines_of("store-sizes", only, report)?;
     }
     if wanted(&PAUSE) {
