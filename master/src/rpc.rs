@@ -1,10 +1,12 @@
 //! Wire calls into store requests and store replies into wire answers; nothing else.
 
 mod answer;
+mod command;
 mod lists;
 mod request;
 
-pub(crate) use answer::{COMMANDS_MAX, Desk, answer, fail, wire_command};
+pub(crate) use answer::{COMMANDS_MAX, Desk, answer, fail};
+pub(crate) use command::wire_command;
 pub(crate) use request::{Caller, agent_requests, client_requests, mount_request};
 
 use larder_wire::agent::{Done, Heartbeat, Mount, Unmount};

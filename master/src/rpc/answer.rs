@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use larder_store::{Command as StoreCommand, Reply as StoreReply, State};
+use larder_store::{Reply as StoreReply, State};
 use larder_types::{AgentId, Epoch, Extent, Key, PoolTime, Reason, TenantId, Version};
-use larder_wire::agent::{Beat, Command, Mounted};
+use larder_wire::agent::{Beat, Mounted};
 use larder_wire::frame::FLAG_ERROR;
 use larder_wire::master::{
     AgentAddress, Located, ObjectGrant, PutGrant, PutStarted, RemovedSome, ReplicaGrant,
@@ -16,6 +16,7 @@ use larder_wire::{
 };
 use serde::Serialize;
 
+use super::command::wire_command;
 use super::lists::{listed, listed_stats, stats};
 use crate::agents::{AgentTable, KEY_ID};
 use crate::calls::ItemResult;
@@ -376,29 +377,5 @@ fn tenant_usage(tenant: &TenantId, usage: &larder_store::Usage, desk: &Desk<'_>)
         pool_capacity_bytes: desk.state.capacity_bytes(),
         agents: u32::try_from(live).unwrap_or(u32::MAX),
         replica_factor: desk.replica_factor,
-    }
-}
-
-/// A command as agents know it; the tenant's limit of views goes along with its slab.
-pub(crate) fn wire_command(command: StoreCommand, state: &State) -> Command {
-    match command {
-        StoreCommand::SlabGive {
-            slab,
-            tenant,
-            slab_bytes,
-        } => {
-            let view_bytes = state
-                .tenant(&tenant)
-                .and_then(|known| known.policy().view_bytes);
-            Command::SlabGive {
-                slab,
-                tenant,
-                slab_bytes,
-                view_bytes,
-            }
-        }
-        StoreCommand::SlabTake { slab } => Command::SlabTake { slab },
-        StoreCommand::Erase { extent, version } => Command::Erase { extent, version },
-        StoreCommand::TenantGone { tenant } => Command::TenantGone { tenant },
     }
 }

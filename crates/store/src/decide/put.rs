@@ -76,13 +76,11 @@ impl Leader {
             return refuse(Reason::Internal, "not a start of a put");
         };
         let held = self.tenant(state, tenant, Right::Write)?;
-        if *size_bytes == 0 {
-            return refuse(Reason::EmptyValue, format!("key {key}"));
-        }
-        if *replicas == 0 || *replicas > MAX_REPLICAS {
-            return refuse(Reason::BadReplicaCount, format!("asked {replicas}"));
-        }
-        let attributes = self.attributes(attributes)?;
+        check_counts(key, *size_bytes, *replicas)?;
+        let attributes = Attributes {
+            pin: self.pin(attributes.pin)?,
+            ..attributes.clone()
+        };
         self.untouched(state, tenant, key)?;
         let base = held.objects.get(key);
         if let Some(object) = base {
@@ -149,15 +147,6 @@ impl Leader {
         // Room for it is not made by what it replaces: that stays until its end.
         self.leases.spare(tenant, object.id());
         Ok(())
-    }
-
-    /// The attributes with every time filled in.
-    fn attributes(&self, asked: &Attributes) -> Result<Attributes, Stop> {
-        let pin = self.pin(asked.pin)?;
-        Ok(Attributes {
-            pin,
-            ..asked.clone()
-        })
     }
 
     /// Back-pressure: the books of puts have an end.
@@ -313,4 +302,14 @@ fn needed(size_bytes: u64, replicas: u8) -> Result<(Need, u64), Stop> {
     let need = Need::of(size_bytes);
     let all = need.and_then(|need| Some((need, need.bytes.checked_mul(u64::from(replicas))?)));
     all.ok_or_else(|| Refusal::new(Reason::TooLarge, format!("asked {size_bytes}")).into())
+}
+
+fn check_counts(key: &Key, size_bytes: u64, replicas: u8) -> Result<(), Stop> {
+    if size_bytes == 0 {
+        return refuse(Reason::EmptyValue, format!("key {key}"));
+    }
+    if replicas == 0 || replicas > MAX_REPLICAS {
+        return refuse(Reason::BadReplicaCount, format!("asked {replicas}"));
+    }
+    Ok(())
 }

@@ -218,6 +218,12 @@ impl Clients {
                 let (tenant, key) = name(of, number);
                 self.world.ask(Request::PinSet { tenant, key, pin });
             }
+            other => self.read_or_act(other),
+        }
+    }
+
+    fn read_or_act(&mut self, act: Act) {
+        match act {
             Act::Read {
                 tenant: of,
                 key: number,

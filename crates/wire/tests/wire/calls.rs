@@ -305,7 +305,8 @@ evicts without it; refuses `if_unleased` until 10 s after it began |
 | lease, by a probe with `lease` | 10 s, once until the next get or put | skips it | as above | \
 as above |
 | soft pin | \
-30 min unless the put says (at most 24 h), from when the object is readable; reads do not extend it | \
+30 min unless the put says (at most 24 h), from when the object is readable; \
+reads do not extend it | \
 takes it only when nothing else is left | goes on | counts the whole time anew |
 | hard pin | until `Pin` takes it away | skips it | goes on | keeps it |
 | bytes in use | until the agent says that nobody holds them | waits | waits | waits |
