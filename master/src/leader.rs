@@ -245,7 +245,11 @@ impl<L: Log> Leading<L> {
     fn pause(&self) -> Duration {
         let deadline = self.calls.next_deadline().unwrap_or(self.next_tick);
         let wait = self.events.as_ref().and_then(Events::next_end);
-        let next = deadline.min(self.next_tick);
+        let next = if self.core.leader.turn_goes_on() {
+            self.core.now
+        } else {
+            deadline.min(self.next_tick)
+        };
         let next = wait.map_or(next, |wait| wait.min(next));
         // One more: a sleep that ends within the millisecond before would turn in circles.
         Duration::from_millis(next.since_ms(self.clock.now()) + 1)
@@ -263,6 +267,12 @@ impl<L: Log> Leading<L> {
         self.end_waits();
         if self.core.now >= self.next_tick {
             self.tick();
+        } else if self.core.leader.turn_goes_on() {
+            let ops = self.core.leader.evict(&self.core.state, self.core.now);
+            let effects = self.core.leader.take_effects();
+            self.route(effects);
+            self.touched += ops.len();
+            self.core.entry.extend(ops);
         }
         while self.touched < TURN_ITEMS && self.ended.is_none() {
             let Some(event) = events.pop_front() else {
@@ -288,10 +298,10 @@ impl<L: Log> Leading<L> {
         let effects = self.core.leader.take_effects();
         self.route(effects);
         let goes_on = |op: &Op| matches!(op, Op::TenantPurge { .. } | Op::SegmentSwept { .. });
-        let is_purging = ops.iter().any(goes_on) || self.core.leader.turn_goes_on();
+        let is_purging = ops.iter().any(goes_on);
         self.touched += ops.len();
         self.core.entry.extend(ops);
-        // A purge, a sweep or an eviction goes on in the next turn, not in a quarter of a second.
+        // A purge or a sweep goes on in the next turn, not in a quarter of a second.
         let tick_ms = if is_purging {
             0
         } else {

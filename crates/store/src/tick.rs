@@ -32,9 +32,7 @@ impl Leader {
             .collect();
         self.touch(state, &more);
         ops.extend(more);
-        let evicted = self.evict_turn(state, now);
-        self.touch(state, &evicted);
-        ops.extend(evicted);
+        ops.extend(self.evict(state, now));
         ops
     }
 

@@ -324,6 +324,7 @@ pub fn evictions() -> Result<Vec<Line>> {
     // The new leader of an empty state has nothing to learn; what is over its mark goes now.
     for _ in 0..1_000 {
         tick(&mut rig);
+        rig.release();
     }
     let mut pairs = Vec::new();
     let before = rig.leader.signals(&rig.state).all;
@@ -337,7 +338,7 @@ pub fn evictions() -> Result<Vec<Line>> {
                 next += 1;
             }
             rig.release();
-            let waited = tick(&mut rig);
+            let waited = evict(&mut rig);
             busy.push((waited, look_up_latest(&mut rig, next)));
         }
         pairs.push((calm, p999_us(busy.into_iter())));
@@ -389,6 +390,14 @@ fn p999_us(times: impl Iterator<Item = (Duration, Duration)>) -> f64 {
 fn tick(rig: &mut Rig) -> Duration {
     turn(|| {
         let ops = rig.tick();
+        rig.commit(&ops);
+    })
+}
+
+/// A turn that only evicts.
+fn evict(rig: &mut Rig) -> Duration {
+    turn(|| {
+        let ops = rig.evict();
         rig.commit(&ops);
     })
 }

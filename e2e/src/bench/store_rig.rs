@@ -185,8 +185,16 @@ impl Rig {
             by_agent.entry(agent).or_default().push((extent, version));
         }
         for (agent, extents) in by_agent {
-            self.ask(&Request::Released { extents, agent });
+            for extents in extents.chunks(RELEASED) {
+                let extents = extents.to_vec();
+                self.ask(&Request::Released { extents, agent });
+            }
         }
+    }
+
+    /// What is over a watermark; its ops, not committed.
+    pub(super) fn evict(&mut self) -> Vec<Op> {
+        self.leader.evict(&self.state, self.now)
     }
 
     /// What time brings; its ops, not committed.

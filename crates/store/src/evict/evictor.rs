@@ -37,6 +37,8 @@ pub(crate) struct Evictor {
     pub(crate) doomed: BTreeSet<(TenantId, ObjectId)>,
     /// Entries looked at so far: what eviction costs.
     pub(crate) steps: u64,
+    /// Puts that ended since the last turn.
+    pub(crate) puts: usize,
     /// The last turn evicted something.
     pub(crate) is_busy: bool,
     rolled: PoolTime,
@@ -98,6 +100,7 @@ impl Evictor {
                     let again = cache.is_some_and(|cache| cache.ghost.forget(hash));
                     self.take_in(tenant, id, object, again, now.0);
                     self.grown_tenants.insert(tenant.clone());
+                    self.puts += 1;
                 }
             }
             Op::Remove { tenant, .. } => {

@@ -13,11 +13,12 @@ use crate::objects::ObjectId;
 use crate::op::{Op, RemovalCause};
 use crate::state::State;
 
-/// The most objects that one turn evicts, and the most entries that it looks at for them. While
-/// there is more to evict, turns follow each other with requests in between: small ones evict as
-/// fast as large ones, and nobody waits longer than for one, about 100 us.
-const TURN_OBJECTS: usize = 64;
-const TURN_STEPS: u32 = 512;
+/// The objects that one turn evicts when little was put: turns follow each other with requests in
+/// between, so small ones evict as fast as large ones, and nobody waits longer than for one, about
+/// 100 us. When much was put in between, twice as many go as came.
+const TURN_OBJECTS: usize = 32;
+/// Entries that a turn looks at for each object that it evicts.
+const TURN_STEPS: usize = 16;
 /// The most bytes of keys in the ops of one turn: an entry of the log stays small.
 const MAX_KEY_BYTES: usize = 512 * 1024;
 /// What a turn may still do.
@@ -42,12 +43,14 @@ impl Budget {
         }
     }
 
-    /// As [`Self::new`], for a turn that others wait for.
-    pub(crate) fn of_a_turn(max_touched_objects: u32) -> Self {
+    /// As [`Self::new`], for a turn that others wait for, after so many puts.
+    pub(crate) fn of_a_turn(max_touched_objects: u32, puts: usize) -> Self {
         let whole = Self::new(max_touched_objects);
+        let objects = TURN_OBJECTS.max(puts.saturating_mul(2)).min(whole.objects);
+        let steps = u32::try_from(objects.max(TURN_OBJECTS) * TURN_STEPS).unwrap_or(MAX_STEPS);
         Self {
-            steps: TURN_STEPS,
-            objects: whole.objects.min(TURN_OBJECTS),
+            steps: steps.min(MAX_STEPS),
+            objects,
             ..whole
         }
     }

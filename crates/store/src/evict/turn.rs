@@ -22,8 +22,15 @@ use crate::state::State;
 const BATCH_PART: u64 = 8;
 
 impl Leader {
-    /// What is over its watermarks, in ops.
-    pub(crate) fn evict_turn(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
+    /// The part of [`Leader::tick`] that need not wait for its time while
+    /// [`Leader::turn_goes_on`]: what is over its watermarks, in ops to propose.
+    pub fn evict(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
+        let ops = self.evict_turn(state, now);
+        self.touch(state, &ops);
+        ops
+    }
+
+    fn evict_turn(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
         let most = self.settings.max_touched_objects as usize;
         self.evict.fill(state, most, now);
         self.evict.sweep(state, most, now);
@@ -33,7 +40,10 @@ impl Leader {
         if !self.settings.evict || crowded {
             return Vec::new();
         }
-        let mut budget = Budget::of_a_turn(self.settings.max_touched_objects);
+        let mut budget = Budget::of_a_turn(
+            self.settings.max_touched_objects,
+            std::mem::take(&mut self.evict.puts),
+        );
         self.closed_slabs(state, &mut budget, now);
         self.evict_doomed(state, &mut budget, now);
         for tenant in std::mem::take(&mut self.evict.grown_tenants) {
@@ -56,8 +66,8 @@ impl Leader {
         budget.ops
     }
 
-    /// Whether the next turn has something to do and should not wait for its time: objects to
-    /// evict, or to learn of.
+    /// Whether eviction has something to do and should not wait for the next tick: objects that
+    /// are over a watermark, or to learn of.
     #[must_use]
     pub fn turn_goes_on(&self) -> bool {
         self.evict.is_busy || self.evict.fill.is_some() || !self.evict.gone.is_empty()
