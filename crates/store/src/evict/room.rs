@@ -9,7 +9,7 @@ use larder_types::{AgentId, PoolTime, SegmentId, TenantId};
 
 use super::cache::Class;
 use super::expel::{Aim, Budget};
-use super::guard::Guard;
+use super::guard::{Guard, Kept};
 use super::signals::EvictionCause;
 use crate::alloc::Allocator;
 use crate::leader::Leader;
@@ -95,6 +95,8 @@ impl Leader {
             &[true]
         };
         for spares_soft_pins in soft_pins {
+            // What stays is counted once: the last pass sees all of it.
+            budget.kept = Kept::default();
             let search = Search {
                 tenant,
                 need,

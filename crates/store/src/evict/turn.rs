@@ -12,6 +12,7 @@ use larder_types::{PoolTime, SegmentId, TenantId};
 
 use super::cache::Class;
 use super::expel::{Aim, Budget};
+use super::guard::Kept;
 use super::signals::EvictionCause;
 use crate::leader::Leader;
 use crate::op::Op;
@@ -144,6 +145,10 @@ impl Leader {
     ) -> u64 {
         let mut got = 0;
         for (spares_soft_pins, class) in self.passes() {
+            if class == Class::Surplus {
+                // What stays is counted once: the last pass sees all of it.
+                budget.kept = Kept::default();
+            }
             let Some(cache) = self.evict.caches.get(tenant) else {
                 break;
             };

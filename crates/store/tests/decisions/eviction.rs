@@ -308,3 +308,22 @@ fn each_read_and_each_turn_looks_at_a_bounded_number_of_entries() {
     }
     assert!(world.evicted.len() > 1_000, "{}", world.evicted.len());
 }
+
+/// A pool whose every object is read refuses and says so; when the leases are over it does not.
+#[test]
+fn a_pool_that_is_all_read_says_so() {
+    let mut world = World::evicting(1, 1, &["red"]);
+    fill(&mut world, "red", 0, 14);
+    for number in 0..14 {
+        let get = World::get("red", &format!("k{number:03}"));
+        assert!(world.answer(get).is_ok());
+    }
+    let large = World::start("red", "large", 4 * BLOCK);
+    let refusal = world.refusal(large.clone());
+    assert_eq!(refusal.reason, Reason::NoSpace);
+    let all = "readers hold leases on all 14 objects that could go";
+    assert!(refusal.detail.contains(all), "{refusal}");
+    assert!(world.evicted.is_empty());
+    world.pass(11_000);
+    world.put(large).expect("the leases are over");
+}
