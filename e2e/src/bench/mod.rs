@@ -10,4 +10,5 @@ mod peer;
 pub mod report;
 pub mod spin;
 pub mod store;
+pub mod store_evict;
 mod store_rig;

@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use hashbrown::HashMap;
 use larder_store::Request;
-use larder_store::evict::trace;
 use larder_types::Key;
 
 use crate::bench::pair::{Cell, Measure, quartiles};
@@ -22,11 +21,11 @@ pub const OBJECTS: u64 = 10_000_000;
 /// Objects that each of the three removals of `store.pause_ms` takes.
 pub const REMOVED: u64 = 1_000_000;
 /// Keys of one call.
-const BATCH: usize = 1024;
+pub(super) const BATCH: usize = 1024;
 /// Different batches of a cell, so that no cache of a processor holds what they read.
 const BATCHES: usize = 200;
 /// Pairs, or cells where there is no ceiling.
-const CELLS: usize = 11;
+pub(super) const CELLS: usize = 11;
 /// How long a cell of look-ups runs.
 const CELL: Duration = Duration::from_millis(250);
 /// Puts of a cell.
@@ -37,7 +36,7 @@ const PUT: &str = "store.put_pair";
 const BYTES: &str = "store.bytes_per_object";
 const FLATNESS: &str = "store.flatness";
 const PAUSE: &str = "store.pause_ms";
-const EVICT: &str = "store.evict_p999";
+pub(super) const EVICT: &str = "store.evict_p999";
 
 /// Every name of this module.
 #[must_use]
@@ -136,7 +135,7 @@ pub fn sizes(objects: u64) -> Result<Vec<Line>> {
     Ok(vec![lookups, put, bytes, flatness])
 }
 
-fn fill(rig: &mut Rig, numbers: std::ops::Range<u64>) {
+pub(super) fn fill(rig: &mut Rig, numbers: std::ops::Range<u64>) {
     for number in numbers {
         rig.put(store_rig::key(number));
     }
@@ -283,127 +282,15 @@ pub fn pauses(objects: u64) -> Result<Vec<Line>> {
     Ok(vec![line])
 }
 
-/// Hit ratios of each policy on one trace, by size of the cache: a table in Markdown.
-#[must_use]
-pub fn hits() -> String {
-    let found = trace::hit_ratios(7, 30_000, &[5, 10, 20, 50, 100, 250]);
-    let mut table = "| cache, of all blocks | policy | hits | ghost hits of misses |\n".to_owned();
-    table += "|---|---|---|---|\n";
-    for row in found {
-        let size = row.size_per_mille as f64 / 10.0;
-        let (hits, ghosts) = (row.hit_ratio * 100.0, row.ghost_ratio * 100.0);
-        table += &format!(
-            "| {size:.1} % | {} | {hits:.1} % | {ghosts:.1} % |\n",
-            row.policy
-        );
-    }
-    table
-}
-
-/// Slabs of 1 GiB per agent in the pool that evicts: 2 million objects of 4 KiB in all.
-const EVICT_SLABS: u32 = 1;
-/// Look-ups of a cell, each of a call's worth of keys.
-const EVICT_LOOKUPS: usize = 20_000;
-/// Puts that come in between two of them.
-const EVICT_PUTS: u64 = 16;
-
-/// The part that measures look-ups of a pool at its high watermark, with puts that make it evict
-/// all the time, against the same look-ups with nothing in between. What a look-up waits for is
-/// counted with it: the turn of eviction that stands before it.
-///
-/// # Errors
-/// If the clock of this thread cannot be read, or nothing is evicted.
-pub fn evictions() -> Result<Vec<Line>> {
-    let mut rig = Rig::with_slabs(EVICT_SLABS);
-    rig.releases = true;
-    let mut next = 0;
-    while rig.leader.signals(&rig.state).pressure_per_mille < 890 {
-        fill(&mut rig, next..next + 10_000);
-        next += 10_000;
-    }
-    // The new leader of an empty state has nothing to learn; what is over its mark goes now.
-    for _ in 0..1_000 {
-        tick(&mut rig);
-        rig.release();
-    }
-    let mut pairs = Vec::new();
-    let before = rig.leader.signals(&rig.state).all;
-    for _ in 0..CELLS {
-        let calm =
-            p999_us((0..EVICT_LOOKUPS).map(|_| (Duration::ZERO, look_up_latest(&mut rig, next))));
-        let mut busy = Vec::with_capacity(EVICT_LOOKUPS);
-        for _ in 0..EVICT_LOOKUPS {
-            for _ in 0..EVICT_PUTS {
-                rig.put(store_rig::key(next));
-                next += 1;
-            }
-            rig.release();
-            let waited = evict(&mut rig);
-            busy.push((waited, look_up_latest(&mut rig, next)));
-        }
-        pairs.push((calm, p999_us(busy.into_iter())));
-    }
-    let after = rig.leader.signals(&rig.state).all;
-    let count = |signals: &larder_store::evict::Signals| -> u64 {
-        signals.evicted.iter().map(|one| one.objects).sum()
-    };
-    let evicted = count(&after) - count(&before);
-    ensure!(evicted > 0, "nothing was evicted");
-    let [low, ratio, high] = quartiles(pairs.iter().map(|(calm, busy)| busy / calm).collect());
-    let mut line = plain(EVICT, ratio, "x", [low, high]);
-    line.samples = pairs.len();
-    let medians = |of: fn(&(f64, f64)) -> f64| quartiles(pairs.iter().map(of).collect())[1];
-    note(
-        &mut line,
-        "calm_p999_us",
-        format!("{:.1}", medians(|pair| pair.0)),
-    );
-    note(
-        &mut line,
-        "evicting_p999_us",
-        format!("{:.1}", medians(|pair| pair.1)),
-    );
-    note(&mut line, "keys_per_call", BATCH);
-    note(&mut line, "evicted", evicted);
-    Ok(vec![line])
-}
-
-/// A call that asks for keys of the latest million, of which most are there.
-fn look_up_latest(rig: &mut Rig, next: u64) -> Duration {
-    let mut seed = next ^ rig.state.digest();
-    let first = next.saturating_sub(1_000_000);
-    let keys: Vec<Key> = (0..BATCH)
-        .map(|_| store_rig::key(first + store_rig::mix(&mut seed) % (next - first).max(1)))
-        .collect();
-    let keys: Vec<&Key> = keys.iter().collect();
-    turn(|| drop(rig.leader.exists_all(&rig.state, &rig.tenant, &keys)))
-}
-
-/// The 99.9th percentile of the sums, in us.
-fn p999_us(times: impl Iterator<Item = (Duration, Duration)>) -> f64 {
-    let mut times: Vec<Duration> = times.map(|(waited, took)| waited + took).collect();
-    times.sort_unstable();
-    let rank = times.len() * 999 / 1000;
-    times.get(rank).map_or(0.0, |time| time.as_secs_f64() * 1e6)
-}
-
-fn tick(rig: &mut Rig) -> Duration {
+pub(super) fn tick(rig: &mut Rig) -> Duration {
     turn(|| {
         let ops = rig.tick();
         rig.commit(&ops);
     })
 }
 
-/// A turn that only evicts.
-fn evict(rig: &mut Rig) -> Duration {
-    turn(|| {
-        let ops = rig.evict();
-        rig.commit(&ops);
-    })
-}
-
 /// Processor time of this thread for one turn.
-fn turn(act: impl FnOnce()) -> Duration {
+pub(super) fn turn(act: impl FnOnce()) -> Duration {
     let now = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Duration::new(
@@ -430,7 +317,7 @@ fn memory_bytes() -> Result<u64> {
     Ok(pages.parse::<u64>()? * rustix::param::page_size() as u64)
 }
 
-fn plain(name: &str, value: f64, unit: &str, spread: [f64; 2]) -> Line {
+pub(super) fn plain(name: &str, value: f64, unit: &str, spread: [f64; 2]) -> Line {
     Line {
         name: name.to_owned(),
         value,
@@ -444,6 +331,6 @@ fn plain(name: &str, value: f64, unit: &str, spread: [f64; 2]) -> Line {
     }
 }
 
-fn note(line: &mut Line, name: &str, value: impl ToString) {
+pub(super) fn note(line: &mut Line, name: &str, value: impl ToString) {
     line.config.insert(name.to_owned(), value.to_string());
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use larder_e2e::bench::report::{Line, Report};
-use larder_e2e::bench::{ceiling, kv, spin, store};
+use larder_e2e::bench::{ceiling, kv, spin, store, store_evict};
 
 /// Measures Larder against raw sockets and memcpy.
 #[derive(Debug, Parser)]
@@ -62,9 +62,9 @@ fn main() -> Result<()> {
         }
         Some(Part::RawServer) => return ceiling::raw_server(),
         Some(Part::StoreSizes { objects }) => return print_lines(&store::sizes(objects)?),
-        Some(Part::StoreEvictions) => return print_lines(&store::evictions()?),
+        Some(Part::StoreEvictions) => return print_lines(&store_evict::evictions()?),
         Some(Part::StoreHits) => {
-            print!("{}", store::hits());
+            print!("{}", store_evict::hits());
             return Ok(());
         }
         Some(Part::StorePauses { objects }) => return print_lines(&store::pauses(objects)?),

@@ -112,11 +112,11 @@ impl Leader {
         };
         let reserved = self.overlay.reserved(tenant);
         if let Err(refusal) = admit(&held.policy, used, reserved, asked) {
+            let over = excess(&held.policy, used, reserved, asked);
             // Nothing is evicted for a put that would be refused all the same.
-            let fits = self.candidates(state, &ask).is_ok();
-            return match excess(&held.policy, used, reserved, asked).filter(|_| fits) {
+            return match over.filter(|_| self.candidates(state, &ask).is_ok()) {
                 Some(over) => self.relieve_quota(state, tenant, over, refusal, now),
-                None => refuse(refusal.reason, refusal.detail),
+                None => Err(refusal.into()),
             };
         }
         let (mut candidates, slab_bytes) = self.candidates(state, &ask)?;
@@ -124,8 +124,12 @@ impl Leader {
         let held_bytes = used.bytes.saturating_add(reserved.bytes);
         let compact =
             held_bytes.saturating_add(asked) < slab_bytes.saturating_mul(candidates.len() as u64);
-        let wish = Wish { preferred, compact };
-        rank(&mut candidates, ask.replicas(), wish, random);
+        rank(
+            &mut candidates,
+            ask.replicas(),
+            Wish { preferred, compact },
+            random,
+        );
         self.grant(state, &ask, &candidates, now)
     }
 

@@ -16,7 +16,8 @@ pub(crate) struct Fill {
 }
 
 impl Evictor {
-    /// Takes in at most `most` objects more of the state, in the order of keys: it says nothing of their use.
+    /// Takes in at most `most` objects more of the state, in the order of keys: it says nothing of
+    /// their use.
     pub(crate) fn fill(&mut self, state: &State, most: usize, now: PoolTime) {
         let Some(mut at) = self.fill.take() else {
             return;
@@ -45,8 +46,8 @@ impl Evictor {
         }
     }
 
-    /// Takes out at most `most` entries of what lay on segments that are gone; what has other replicas comes in
-    /// again with those.
+    /// Takes out at most `most` entries of what lay on segments that are gone; what has other
+    /// replicas comes in again with those.
     pub(crate) fn sweep(&mut self, state: &State, most: usize, now: PoolTime) {
         let mut left = most;
         for segment in self.gone.clone() {
