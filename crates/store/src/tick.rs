@@ -103,7 +103,8 @@ impl Leader {
             })
             .filter(|((segment, index), empty)| {
                 let draining = state.segment(*segment).map(|s| state.is_draining(s.agent));
-                now.since_ms(empty.since) >= idle_ms || draining == Some(true) || {
+                let emptied = self.moves.sparse.contains(&(*segment, *index));
+                now.since_ms(empty.since) >= idle_ms || draining == Some(true) || emptied || {
                     let slab = state.slab_at(*segment, *index);
                     let tenant = slab.and_then(|(_, slab)| state.tenant(&slab.tenant));
                     tenant.is_none_or(|tenant| tenant.deleting)

@@ -6,6 +6,7 @@ use larder_store::{Reply as StoreReply, State};
 use larder_types::{AgentId, Epoch, Extent, Key, PoolTime, Reason, TenantId, Version};
 use larder_wire::agent::{Beat, Mounted};
 use larder_wire::frame::FLAG_ERROR;
+use larder_wire::limit::MAX_BODY_BYTES;
 use larder_wire::master::{
     AgentAddress, Located, ObjectGrant, PutGrant, PutStarted, RemovedSome, ReplicaGrant,
     TenantUsage,

@@ -9,11 +9,7 @@ use super::answer::unfit;
 use crate::calls::ItemResult;
 
 /// The request of one item; one that names a stranger fails alone.
-pub(super) fn task_create(
-    item: TaskItem,
-    tenant: &TenantId,
-    state: &State,
-) -> CallResult<Request> {
+pub(super) fn task_create(item: TaskItem, tenant: &TenantId, state: &State) -> CallResult<Request> {
     Ok(Request::TaskCreate {
         tenant: tenant.clone(),
         key: item.key,

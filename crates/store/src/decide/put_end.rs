@@ -112,7 +112,12 @@ impl Leader {
         let discarded = discarded.filter(|discarded| discarded.tenant == *tenant);
         let end = match (discarded, pending) {
             (Some(Discarded { cause: None, .. }), _) => "it was complete, and is gone".to_owned(),
-            (Some(Discarded { cause: Some(cause), .. }), _) => cause.label().to_owned(),
+            (
+                Some(Discarded {
+                    cause: Some(cause), ..
+                }),
+                _,
+            ) => cause.label().to_owned(),
             (None, Some(other)) if other == version => "it is of another session".to_owned(),
             (None, Some(other)) => format!("version {other} is being written"),
             (None, None) => "nothing is being written".to_owned(),

@@ -11,6 +11,7 @@
 //! up is erased only after the agent has answered it: agents answer each copy, and in the order in
 //! which they were told, so whatever belongs to the first time was heard before.
 
+mod compact;
 mod copies;
 mod drain;
 mod plan;
@@ -20,7 +21,7 @@ mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_types::{AgentId, PoolTime, SegmentId, TaskId};
+use larder_types::{AgentId, PoolTime, SegmentId, TaskId, TenantId};
 
 pub(crate) use copies::{Copies, Copy, Phase};
 pub use drain::{Blocked, DrainStatus};
@@ -105,6 +106,9 @@ pub(crate) struct Moves {
     rests: bool,
     /// Slabs that are half empty and are being emptied.
     pub(crate) sparse: BTreeSet<SlabKey>,
+    /// Where the search for such slabs goes on, and when.
+    sparse_from: Option<(AgentId, TenantId)>,
+    sparse_at: PoolTime,
 }
 
 impl Moves {
@@ -130,6 +134,8 @@ impl Moves {
             task_from: TaskId(0),
             rests: false,
             sparse: BTreeSet::new(),
+            sparse_from: None,
+            sparse_at: now,
         }
     }
 

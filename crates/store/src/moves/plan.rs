@@ -53,6 +53,7 @@ impl Leader {
     pub fn moves(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
         self.moves.refill(&self.settings, now);
         self.ask_again(now);
+        self.choose_sparse(state, now);
         self.walk_tables(state, now);
         self.walk_slabs(state, now);
         let mut ops = Vec::new();

@@ -182,6 +182,11 @@ impl Queue {
         self.tables.look();
     }
 
+    /// Looks for what lies where nothing is to lie.
+    pub(super) fn look_at_slabs(&mut self) {
+        self.slabs.look();
+    }
+
     /// Something moved: what waits may fit now.
     pub(super) const fn moved(&mut self) {
         self.tables.doublings = 0;

@@ -426,3 +426,66 @@ fn a_copy_whose_object_goes_is_erased_after_its_agent_has_answered() {
     world.settle();
     assert!(world.state.segments().all(|s| s.slabs().is_empty()));
 }
+
+/// Slabs of one tenant, and of those the ones that hold something.
+fn slabs_of(world: &World, name: &str) -> usize {
+    world
+        .state
+        .tenant(&tenant(name))
+        .expect("known")
+        .slab_count()
+}
+
+fn half_empty(slabs: u32) -> World {
+    let settings = Settings {
+        evict: false,
+        ..Settings::default()
+    };
+    let mut world = World::with_settings(settings, 7, 1, slabs);
+    world.settle();
+    for name in ["red", "blue"] {
+        world.set_tenant(name, TenantPolicy::default());
+    }
+    for at in 0..24 {
+        put(&mut world, &format!("k{at}"), 500_000, 1);
+    }
+    assert_eq!(slabs_of(&world, "red"), 6);
+    for at in (0..24).filter(|at| at % 4 != 0) {
+        assert_eq!(
+            world.answer(World::remove("red", &format!("k{at}"))),
+            Ok(Reply::Done)
+        );
+    }
+    world
+}
+
+#[test]
+fn half_empty_slabs_are_emptied_when_slabs_are_short() {
+    let mut world = half_empty(6);
+    for _ in 0..12 {
+        world.pass(5_000);
+        world.turns(5);
+    }
+    // One free slab of six is no shortage any more.
+    assert_eq!(slabs_of(&world, "red"), 5);
+    assert_eq!(world.leader.move_counts(Why::Compact).done, 1);
+    let whole = World::start("blue", "large", SLAB);
+    world.put(whole).expect("a slab came back");
+    for _ in 0..12 {
+        world.pass(5_000);
+        world.turns(5);
+    }
+    assert_eq!(slabs_of(&world, "red"), 4, "blue took the first");
+    all_read(&world);
+    assert_eq!(world.keys("red", "").len(), 6);
+}
+
+#[test]
+fn nothing_is_compacted_while_slabs_are_free() {
+    let mut world = half_empty(64);
+    for _ in 0..6 {
+        world.pass(5_000);
+        world.turns(5);
+    }
+    assert_eq!(world.leader.move_counts(Why::Compact).done, 0);
+}
