@@ -1,6 +1,8 @@
 //! Gets: ask the master, read one replica, compare the digest; else the next replica, else ask
 //! again.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt};
 use larder_transfer::transport::{ReadOp, View};
@@ -18,6 +20,15 @@ use crate::error::ClientError;
 use crate::put::{IN_FLIGHT, transfer};
 use crate::session::{Next, ReadFault, after_get, read_order};
 use crate::{Client, ObjectInfo, fault};
+
+/// How long one replica may take while there is another one: an agent that neither answers nor
+/// refuses must not cost a reader its deadline. Far more than a busy agent takes.
+fn patience(size_bytes: u64) -> Duration {
+    /// A tenth of what a link of 10 Gbit/s carries, in bytes per millisecond.
+    const SLOW_BYTES_PER_MS: u64 = 128 * 1024;
+    const ANSWER_MS: u64 = 500;
+    Duration::from_millis(ANSWER_MS + size_bytes / SLOW_BYTES_PER_MS)
+}
 
 /// Why no replica of an object could be read.
 struct Failure {
@@ -204,9 +215,16 @@ impl Client {
             .collect();
         let mut faults = Vec::new();
         let mut last = None;
-        for at in read_order(&local, rand::random()) {
+        let order = read_order(&local, rand::random());
+        for (tried, at) in (1..).zip(order) {
+            let others = tried < grant.replicas.len();
+            let until = if others {
+                deadline.min(Instant::now() + patience(grant.size_bytes))
+            } else {
+                deadline
+            };
             let read = self
-                .read_replica(route, grant, &grant.replicas[at], buffer, deadline)
+                .read_replica(route, grant, &grant.replicas[at], buffer, until)
                 .await;
             buffer = read.0;
             match read.1 {

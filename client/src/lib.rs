@@ -26,6 +26,7 @@ mod put;
 mod removal;
 pub mod session;
 mod stat;
+mod tasks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,9 +50,11 @@ pub use larder_transfer::SharedBuffer;
 pub use larder_transfer::transport::View;
 pub use larder_types::{
     AgentId, AgentName, Attributes, DataType, Digest, ErrorCode, GroupId, Key, KeyError, Pin,
-    Principal, Reason, Version,
+    Principal, Reason, TaskId, Version,
 };
-pub use larder_wire::master::{Listed, ListedStats, ObjectStat, PutMode, RemovedSome, TenantUsage};
+pub use larder_wire::master::{
+    Listed, ListedStats, ObjectStat, PutMode, RemovedSome, TaskStatus, TaskWish, TenantUsage,
+};
 pub use options::{ClientOptions, Credential, DEFAULT_DEADLINE};
 pub use put::{PutInfo, PutOptions};
 pub use stat::KnownObject;

@@ -1,5 +1,6 @@
 //! The admin port: metrics and probes for everybody, the rest for the operator and administrators.
 
+mod drain;
 pub(crate) mod objects;
 mod reject;
 
@@ -95,6 +96,10 @@ fn router(admin: Admin) -> Router {
             get(objects::list).delete(objects::remove),
         )
         .route("/v1/agents", get(agents))
+        .route(
+            "/v1/agents/{name}/drain",
+            get(drain::status).put(drain::begin).delete(drain::end),
+        )
         .route("/v1/check", get(check))
         .fallback(|| async { Rejection::not_found("no such route") })
         .method_not_allowed_fallback(|| async { Rejection::method() })

@@ -1,6 +1,6 @@
 //! What the leader is told: one typed event, over one bounded channel, from everybody.
 
-use larder_types::{Key, Principal, TenantId};
+use larder_types::{AgentName, Key, Principal, TenantId};
 use larder_wire::{CallError, Header, Purpose, Refused, Welcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -57,6 +57,10 @@ pub(crate) enum AdminAsk {
     TenantDelete(TenantId),
     /// All agents.
     Agents,
+    /// Empty an agent, or no longer.
+    Drain(AgentName, bool),
+    /// How far an agent is emptied.
+    DrainStatus(AgentName),
     /// Check the whole state.
     Check,
     /// Bring the gauges up to date.

@@ -121,6 +121,7 @@ impl<L> Core<L> {
             replica_factor: self.rules.replica_factor,
             session_key: self.keys.session_key,
             heartbeat_ms: self.rules.heartbeat_ms(),
+            signer: &self.keys.signer,
         }
     }
 }
@@ -245,7 +246,7 @@ impl<L: Log> Leading<L> {
     fn pause(&self) -> Duration {
         let deadline = self.calls.next_deadline().unwrap_or(self.next_tick);
         let wait = self.events.as_ref().and_then(Events::next_end);
-        let next = if self.core.leader.turn_goes_on() {
+        let next = if self.goes_on() {
             self.core.now
         } else {
             deadline.min(self.next_tick)
@@ -267,12 +268,8 @@ impl<L: Log> Leading<L> {
         self.end_waits();
         if self.core.now >= self.next_tick {
             self.tick();
-        } else if self.core.leader.turn_goes_on() {
-            let ops = self.core.leader.evict(&self.core.state, self.core.now);
-            let effects = self.core.leader.take_effects();
-            self.route(effects);
-            self.touched += ops.len();
-            self.core.entry.extend(ops);
+        } else if self.goes_on() {
+            self.go_on();
         }
         while self.touched < TURN_ITEMS && self.ended.is_none() {
             let Some(event) = events.pop_front() else {
@@ -308,6 +305,27 @@ impl<L: Log> Leading<L> {
             self.core.rules.tick_ms()
         };
         self.next_tick = self.core.now.plus_ms(tick_ms);
+    }
+
+    /// Whether something need not wait for the next tick.
+    fn goes_on(&self) -> bool {
+        self.core.leader.turn_goes_on() || self.core.leader.has_moves()
+    }
+
+    /// Evicts on, and begins copies: each that ends makes room for another.
+    fn go_on(&mut self) {
+        let core = &mut self.core;
+        let mut ops = Vec::new();
+        if core.leader.turn_goes_on() {
+            ops.extend(core.leader.evict(&core.state, core.now));
+        }
+        if core.leader.has_moves() {
+            ops.extend(core.leader.moves(&core.state, core.now));
+        }
+        let effects = core.leader.take_effects();
+        self.touched += ops.len();
+        self.core.entry.extend(ops);
+        self.route(effects);
     }
 
     fn say_farewell(&mut self, ended: &Ended) {

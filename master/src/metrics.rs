@@ -4,7 +4,7 @@ mod signals;
 
 use std::collections::{BTreeSet, HashMap};
 
-use larder_store::{Discard, Health, Leader, SlabPhase, State};
+use larder_store::{Discard, Health, Leader, SlabPhase, State, Why};
 use larder_telemetry::metrics::{CounterHandle, HistogramHandle};
 use larder_telemetry::{Metric, Registry};
 use larder_types::TenantId;
@@ -129,6 +129,7 @@ impl MasterMetrics {
             .saturating_add(leader.discarded_bytes());
         set(Metric::MasterReleasingBytes, &[], releasing);
         set(Metric::MasterCapacityBytes, &[], state.capacity_bytes());
+        self.refresh_moves(state, leader);
         set(Metric::MasterSessions, &[], clients as u64);
         set(Metric::MasterGeneration, &[], leader.epoch().generation);
         set(Metric::MasterTerm, &[], leader.epoch().term);
@@ -141,6 +142,26 @@ impl MasterMetrics {
                 .filter(|(id, _)| leader.health(*id) == health)
                 .count();
             set(Metric::MasterAgents, &[health_name(health)], agents as u64);
+        }
+    }
+
+    fn refresh_moves(&self, state: &State, leader: &Leader) {
+        let set = |metric, labels: &[&str], value| self.registry.set(metric, labels, value);
+        set(Metric::MasterCopies, &[], leader.copies() as u64);
+        set(Metric::MasterQueuedMoves, &[], leader.queued_moves() as u64);
+        set(
+            Metric::MasterMissingReplicas,
+            &[],
+            leader.missing_replicas(),
+        );
+        set(Metric::MasterOpenTasks, &[], state.open_tasks() as u64);
+        let draining = state.agents().filter(|(_, agent)| agent.is_draining());
+        set(Metric::MasterDrainingAgents, &[], draining.count() as u64);
+        for why in Why::ALL {
+            let counts = leader.move_counts(why);
+            set(Metric::MasterMoves, &[why.label(), "done"], counts.done);
+            set(Metric::MasterMoves, &[why.label(), "failed"], counts.failed);
+            set(Metric::MasterMovedBytes, &[why.label()], counts.done_bytes);
         }
     }
 

@@ -16,6 +16,7 @@ use larder_wire::{AgentKey, SessionVerifier};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::LocalSet;
 
+use crate::copier::{Copier, Myself};
 use crate::metrics::{SegmentGauges, ServeCounters};
 use crate::step::DataOrder;
 
@@ -86,8 +87,19 @@ async fn serve(start: DataStart) -> std::io::Result<()> {
         options.clone(),
         start.stop,
     ));
+    let gauges_registry = start.registry.clone();
     let (gauges, view_bytes) = (SegmentGauges::new(start.registry), start.view_bytes);
+    let copier = Copier::new(
+        segments.clone(),
+        Myself {
+            name: start.name,
+            incarnation: start.incarnation,
+        },
+        options.events.clone(),
+        &gauges_registry,
+    );
     let mut desk = Desk {
+        copier,
         segments,
         options,
         gauges,
@@ -112,6 +124,7 @@ async fn serve(start: DataStart) -> std::io::Result<()> {
         }
         let mut happened = desk.segments.with(Segments::take_events);
         happened.append(&mut desk.refused);
+        happened.append(&mut desk.copier.take_outcomes());
         while !happened.is_empty() {
             let rest = happened.split_off(happened.len().min(MAX_BATCH));
             if outcomes.send(happened).await.is_err() {
@@ -125,6 +138,7 @@ async fn serve(start: DataStart) -> std::io::Result<()> {
 }
 
 struct Desk {
+    copier: Copier,
     segments: SegmentsHandle,
     options: ServeOptions,
     gauges: SegmentGauges,
@@ -187,6 +201,7 @@ impl Desk {
             DataOrder::Erase(extent, version) => {
                 self.segments.with(|all| all.erase(extent, version));
             }
+            DataOrder::Copy(order) => self.copier.begin(*order),
             DataOrder::TenantGone(tenant) => {
                 self.segments.with(|all| all.tenant_gone(&tenant));
                 self.options.connections.close_tenant(&tenant);

@@ -13,6 +13,7 @@ pub mod cache_node;
 pub mod cache_node;
 pub mod config;
 mod control;
+mod copier;
 mod data;
 pub mod epoch_file;
 mod error;

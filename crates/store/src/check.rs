@@ -322,6 +322,13 @@ impl Check<'_> {
                 format!("kept {kept}, counted {counted}")
             });
         }
+        self.expect(state.tasks.is_sound(), "tasks", || {
+            format!("{} are open", state.tasks.open_count())
+        });
+        let newest = state.tasks.iter().map(|(id, _)| id.0).max();
+        self.expect(newest < Some(state.next.task), "counters", || {
+            format!("task {newest:?}")
+        });
         let lost = state
             .names
             .values()

@@ -6,13 +6,14 @@
 //! who chooses keys to collide; it finds faults of memory, disk and code.
 
 use larder_types::{
-    AgentId, AgentName, Attributes, Extent, Pin, SegmentId, SlabRef, TenantId, Version,
+    AgentId, AgentName, Attributes, Extent, Pin, SegmentId, SlabRef, TaskId, TenantId, Version,
 };
 
 use crate::objects::ObjectRef;
 use crate::request::TenantPolicy;
 use crate::segment::{Releasing, Segment, SlabPhase};
 use crate::state::{Agent, State};
+use crate::tasks::{Task, TaskWish};
 
 /// Odd constants with well-spread bits: the fractions of the square roots of 2 and 3.
 const SPREAD: u64 = 0x6a09_e667_f3bc_c909;
@@ -47,6 +48,7 @@ enum Kind {
     Slab,
     Releasing,
     Lost,
+    Task,
 }
 
 /// A hash of 64-bit words: each is folded in by a 64×64→128-bit product whose halves are xored.
@@ -185,6 +187,7 @@ pub(crate) fn of_agent(id: AgentId, agent: &Agent) -> u64 {
         uid,
         incarnation,
         segments,
+        draining,
     } = agent;
     let [high, low] = [(uid.0 >> 64) as u64, uid.0 as u64];
     let hash = Hash::new(Kind::Agent)
@@ -194,6 +197,7 @@ pub(crate) fn of_agent(id: AgentId, agent: &Agent) -> u64 {
             high,
             low,
             incarnation.0,
+            u64::from(*draining),
             segments.len() as u64,
         ]);
     segments
@@ -250,6 +254,37 @@ pub(crate) fn of_releasing(slab: SlabRef, offset_bytes: u64, releasing: &Releasi
         .end()
 }
 
+pub(crate) fn of_task(id: TaskId, task: &Task) -> u64 {
+    let Task {
+        tenant,
+        key,
+        version,
+        wish,
+        outcome,
+    } = task;
+    let agents: Vec<u64> = match wish {
+        TaskWish::Copy { targets } => targets.iter().map(|agent| u64::from(agent.0)).collect(),
+        TaskWish::Move { source, target } => vec![u64::from(source.0), u64::from(target.0)],
+    };
+    // Names, not numbers: the places of reasons in their list may change.
+    let outcome = match outcome {
+        None => "open",
+        Some(Ok(())) => "done",
+        Some(Err(reason)) => reason.label(),
+    };
+    let hash = Hash::new(Kind::Task)
+        .word(id.0)
+        .bytes(tenant.as_str().as_bytes())
+        .bytes(key.as_bytes())
+        .version(*version)
+        .bytes(outcome.as_bytes())
+        .words([
+            u64::from(matches!(wish, TaskWish::Move { .. })),
+            agents.len() as u64,
+        ]);
+    agents.into_iter().fold(hash, Hash::word).end()
+}
+
 impl State {
     pub(crate) fn head_hash(&self) -> u64 {
         let next = self.next;
@@ -259,6 +294,7 @@ impl State {
                 next.registration,
                 u64::from(next.agent),
                 u64::from(next.segment),
+                next.task,
             ])
             .end()
     }
@@ -277,6 +313,9 @@ impl State {
         self.agents
             .iter()
             .for_each(|(id, agent)| sum.add(of_agent(*id, agent)));
+        self.tasks
+            .iter()
+            .for_each(|(id, task)| sum.add(of_task(id, task)));
         for segment in self.segments.values() {
             sum.add(of_segment(segment));
             slab_hashes(segment).for_each(|hash| sum.add(hash));

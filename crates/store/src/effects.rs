@@ -1,6 +1,6 @@
 //! Effects: what an applied op or a soft event asks of the world.
 
-use larder_types::{AgentId, Extent, Key, SlabRef, TenantId, Version};
+use larder_types::{AgentId, CopyId, Digest, Extent, Key, PoolTime, SlabRef, TenantId, Version};
 
 use crate::op::RemovalCause;
 use crate::reply::WaitOn;
@@ -35,6 +35,32 @@ pub enum Command {
         /// Which tenant.
         tenant: TenantId,
     },
+    /// Read an object from another agent, or from elsewhere on this one, write it here and say
+    /// [`crate::Request::Copied`] or [`crate::Request::CopyFailed`], one of them in any case.
+    Copy(Box<CopyOrder>),
+}
+
+/// A copy to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyOrder {
+    /// Names it in the answer.
+    pub copy: CopyId,
+    /// Whose object.
+    pub tenant: TenantId,
+    /// The key.
+    pub key: Key,
+    /// The version; the record of the copy names it too.
+    pub version: Version,
+    /// The size of the object, in bytes.
+    pub size_bytes: u64,
+    /// The digest that the bytes must have.
+    pub digest: Digest,
+    /// The replica to read.
+    pub from: Vec<Extent>,
+    /// Where to write: as many extents, of the same lengths.
+    pub to: Vec<Extent>,
+    /// When the agent gives up.
+    pub deadline: PoolTime,
 }
 
 /// An op that does not fit the state. The log or this replica's memory is broken: the caller

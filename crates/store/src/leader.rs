@@ -12,6 +12,7 @@ use larder_types::{AgentId, Epoch, Extent, Key, PoolTime, TenantId, Version};
 use crate::effects::{Command, Corruption, Effects};
 use crate::evict::Evictor;
 use crate::leases::Leases;
+use crate::moves::{MoveCounts, Moves, Why};
 use crate::objects::ObjectId;
 use crate::op::Op;
 use crate::overlay::Overlay;
@@ -34,6 +35,7 @@ pub struct Leader {
     pub(crate) leases: Leases,
     /// An index over state and overlay.
     pub(crate) space: Space,
+    pub(crate) moves: Moves,
     /// Commands and wakes that came without an op.
     pub(crate) effects: Effects,
     pub(crate) committed_index: u64,
@@ -50,6 +52,7 @@ impl Leader {
         Self {
             epoch,
             leases: Leases::new(&settings, now),
+            moves: Moves::new(state, &settings, now),
             settings,
             overlay: Overlay::new(state),
             soft: Soft::new(state, now),
@@ -84,6 +87,9 @@ impl Leader {
         self.overlay.settle(op, lost_agent);
         self.evict.after(state, op, &before, now);
         let settled = self.settle_soft(state, op, lost_agent, now);
+        if let Op::SegmentLost { segment, .. } = op {
+            self.lost_replicas(state, *segment);
+        }
         let fault = match (in_order, settled) {
             (false, _) => Some(format!("committed at {index}, where it was not proposed")),
             (true, Err(detail)) => Some(detail),
@@ -129,6 +135,7 @@ impl Leader {
                 self.soft
                     .contacts
                     .insert(*agent, Contact::mounted(*incarnation, true, now));
+                self.agent_answers();
             }
             Op::SegmentLost { segment, .. } => {
                 let stays = |slab: &SlabKey| slab.0 != *segment;
@@ -153,6 +160,9 @@ impl Leader {
                 self.holes_changed(state, slab_key(*slab));
             }
             Op::SlabReturned { slab } => drop(self.soft.taking.remove(&slab_key(*slab))),
+            Op::ReplicaAdded { .. } | Op::ReplicaDropped { .. } => self.settle_replica(state, op),
+            Op::AgentDrain { .. } => self.moves.queue.look(),
+            Op::TaskCreated { task, .. } => self.new_task(*task, now),
             Op::Released { extents } => {
                 for (extent, _) in extents {
                     self.freed(state, extent, now)?;
@@ -167,6 +177,8 @@ impl Leader {
                 if let Some(id) = place_of(state, tenant, key) {
                     self.leases.began(tenant, id, attributes.pin, now);
                 }
+                self.replicas_missing(state, tenant, key);
+                self.replicas_changed(state, tenant, key);
             }
             Op::PinSet {
                 tenant, key, pin, ..
@@ -280,6 +292,11 @@ impl Leader {
                 version: *version,
             }));
         }
+        let copies = self.overlay.copies.by_id.iter();
+        let own = copies.filter(|(_, copy)| {
+            copy.target() == Some(agent) && copy.phase != crate::moves::Phase::Ending
+        });
+        commands.extend(own.map(|(id, copy)| copy.order(*id)));
         commands
     }
 
@@ -319,13 +336,15 @@ impl Leader {
         self.overlay.discarded_bytes().values().sum()
     }
 
-    /// What pending puts are charged, in bytes.
+    /// What pending puts and copies are charged, in bytes.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         self.overlay
             .tenants
             .values()
-            .fold(0, |sum, t| sum.saturating_add(t.reserved.bytes))
+            .map(|tenant| tenant.reserved.bytes)
+            .chain(self.overlay.copies.reserved.values().copied())
+            .fold(0, u64::saturating_add)
     }
 
     /// What the pending puts of one tenant are charged: bytes and objects.
@@ -333,6 +352,30 @@ impl Leader {
     pub fn reserved_of(&self, tenant: &TenantId) -> (u64, u64) {
         let reserved = self.overlay.reserved(tenant);
         (reserved.bytes, reserved.objects)
+    }
+
+    /// Copies between agents that are under way or being given up.
+    #[must_use]
+    pub fn copies(&self) -> usize {
+        self.overlay.copies.by_id.len()
+    }
+
+    /// Objects that wait to be copied, as far as they are known.
+    #[must_use]
+    pub fn queued_moves(&self) -> usize {
+        self.moves.queue.len()
+    }
+
+    /// Replicas that were asked for and do not exist, as of the last look at all objects.
+    #[must_use]
+    pub const fn missing_replicas(&self) -> u64 {
+        self.moves.queue.missing()
+    }
+
+    /// What was copied for one reason since this leader began.
+    #[must_use]
+    pub fn move_counts(&self, why: Why) -> MoveCounts {
+        self.moves.counts(why)
     }
 
     /// Ops that are decided and not yet committed.

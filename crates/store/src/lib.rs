@@ -18,6 +18,7 @@ mod effects;
 pub mod evict;
 mod leader;
 mod leases;
+mod moves;
 mod objects;
 mod op;
 mod overlay;
@@ -32,14 +33,16 @@ mod slots;
 mod soft;
 mod space;
 mod state;
+mod tasks;
 mod tick;
 
 pub use alloc::{AllocError, Allocator};
 pub use apply::apply;
 pub use check::{Finding, check};
-pub use effects::{Command, Corruption, Discard, Discards, Effects, Gone, GoneCause};
+pub use effects::{Command, CopyOrder, Corruption, Discard, Discards, Effects, Gone, GoneCause};
 pub use leader::Leader;
 pub use leases::Protection;
+pub use moves::{Blocked, DrainStatus, MoveCounts, Why};
 pub use objects::{Object, ObjectId, ObjectRef, ObjectTable};
 pub use op::{MountedSegment, Op, RemovalCause};
 pub use reply::{Decision, ObjectStat, Refusal, Reply, Usage, WaitOn};
@@ -48,7 +51,8 @@ pub use request::{
     TenantPolicy, Written,
 };
 pub use segment::{Releasing, Segment, Slab, SlabPhase};
-pub use settings::Settings;
+pub use settings::{MAX_MOVES, Settings};
 pub use slots::Slots;
 pub use soft::Health;
 pub use state::{Agent, State, Tenant};
+pub use tasks::{MAX_TASKS, Task, TaskStatus, TaskWish};

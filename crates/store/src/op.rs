@@ -1,11 +1,12 @@
 //! Ops: every durable change of the state.
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Attributes, Digest, Extent, Incarnation, Key, Pin,
-    SegmentGeneration, SegmentId, SlabRef, TenantId, Version,
+    AgentId, AgentName, AgentUid, Attributes, Digest, Extent, Incarnation, Key, Pin, Reason,
+    SegmentGeneration, SegmentId, SlabRef, TaskId, TenantId, Version,
 };
 
 use crate::request::TenantPolicy;
+use crate::tasks::TaskWish;
 
 /// A segment with the number that the leader gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +155,19 @@ pub enum Op {
         /// How many things at most.
         objects_max: u32,
     },
+    /// A copy of an object is whole: it is one of its replicas from now on.
+    ReplicaAdded {
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// The version that the key holds.
+        version: Version,
+        /// Where the new replica lies.
+        extents: Vec<Extent>,
+        /// The agent whose replica goes with this op, for a move; it is told to erase it.
+        instead_of: Option<AgentId>,
+    },
     /// A replica that is one too many goes; its agent is told to erase it.
     ReplicaDropped {
         /// The tenant.
@@ -175,6 +189,33 @@ pub enum Op {
         version: Version,
         /// The pin that it has from now on.
         pin: Pin,
+    },
+    /// An agent is to be emptied, or is not any more.
+    AgentDrain {
+        /// Which agent.
+        agent: AgentId,
+        /// Whether it is to be emptied.
+        draining: bool,
+    },
+    /// Somebody asked for a copy or a move.
+    TaskCreated {
+        /// Its number.
+        task: TaskId,
+        /// Whose object.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// The version that the key holds.
+        version: Version,
+        /// What was asked for.
+        wish: TaskWish,
+    },
+    /// A task is over.
+    TaskEnded {
+        /// Which task.
+        task: TaskId,
+        /// How it went.
+        outcome: Result<(), Reason>,
     },
 }
 
@@ -198,8 +239,12 @@ impl Op {
             Self::Remove { .. } => "Remove",
             Self::Released { .. } => "Released",
             Self::SegmentSwept { .. } => "SegmentSwept",
+            Self::ReplicaAdded { .. } => "ReplicaAdded",
             Self::ReplicaDropped { .. } => "ReplicaDropped",
             Self::PinSet { .. } => "PinSet",
+            Self::AgentDrain { .. } => "AgentDrain",
+            Self::TaskCreated { .. } => "TaskCreated",
+            Self::TaskEnded { .. } => "TaskEnded",
         }
     }
 }

@@ -18,6 +18,7 @@ use larder_types::{
 
 use crate::alloc::{AllocError, Allocator};
 use crate::effects::{Discard, Effects};
+use crate::moves::Copies;
 use crate::quota::{Charge, charge_of};
 use crate::reply::WaitOn;
 use crate::segment::{SlabKey, free_extent, reserve_extent, slab_key};
@@ -51,12 +52,13 @@ impl Pending {
     }
 }
 
-/// A put that was given up and is not yet erased everywhere.
+/// A put or copies of a version that were given up and are not yet erased everywhere.
 #[derive(Clone, Debug)]
 pub(crate) struct Discarded {
     pub(crate) tenant: TenantId,
     pub(crate) extents: Vec<Extent>,
-    pub(crate) cause: Discard,
+    /// Why the put was given up; `None` if these are copies of an object.
+    pub(crate) cause: Option<Discard>,
 }
 
 /// Which op is proposed for a tenant.
@@ -110,10 +112,13 @@ pub(crate) struct Overlay {
     pub(crate) tenants: BTreeMap<TenantId, TenantOverlay>,
     /// Pending puts from the oldest on: versions count up with time.
     pub(crate) by_version: BTreeMap<Version, (TenantId, Key)>,
-    /// What pending puts have on each segment, in aligned bytes.
+    /// What pending puts and copies have on each segment, in aligned bytes.
     pub(crate) reserved_on: BTreeMap<SegmentId, u64>,
     pub(crate) by_session: BTreeMap<SessionId, BTreeSet<Version>>,
     pub(crate) discarded: BTreeMap<Version, Discarded>,
+    pub(crate) copies: Copies,
+    /// Tasks that are proposed.
+    pub(crate) tasks_created: usize,
     /// Allocators with reservations on top of the committed ones; copied at the first touch and
     /// kept until the slab leaves its tenant.
     pub(crate) allocs: BTreeMap<SlabKey, Allocator>,
@@ -140,6 +145,8 @@ impl Overlay {
             reserved_on: BTreeMap::new(),
             by_session: BTreeMap::new(),
             discarded: BTreeMap::new(),
+            copies: Copies::default(),
+            tasks_created: 0,
             allocs: BTreeMap::new(),
             slabs: BTreeMap::new(),
             segments_lost: BTreeSet::new(),
@@ -165,10 +172,13 @@ impl Overlay {
         self.tenants.get(tenant)?.op
     }
 
+    /// What pending puts and copies of a tenant are charged.
     pub(crate) fn reserved(&self, tenant: &TenantId) -> Charge {
-        self.tenants
-            .get(tenant)
-            .map_or_else(Charge::default, |tenant| tenant.reserved)
+        let puts = self.tenants.get(tenant).map(|tenant| tenant.reserved);
+        let mut reserved = puts.unwrap_or_default();
+        let copies = self.copies.reserved.get(tenant).copied().unwrap_or(0);
+        reserved.bytes = reserved.bytes.saturating_add(copies);
+        reserved
     }
 
     /// What may be added to the hard-pinned bytes of a tenant.
@@ -235,7 +245,7 @@ impl Overlay {
         Ok(())
     }
 
-    fn reserve(&mut self, state: &State, extent: &Extent) -> Result<(), AllocError> {
+    pub(crate) fn reserve(&mut self, state: &State, extent: &Extent) -> Result<(), AllocError> {
         let slab = slab_key(extent.slab);
         let (offset_bytes, length_bytes) = (extent.offset_bytes, extent.length_bytes);
         let unknown = AllocError::Outside {
@@ -264,14 +274,9 @@ impl Overlay {
         let entry = self.tenants.get_mut(&tenant)?;
         let put = entry.puts.remove(&key)?;
         for extent in put.replicas.iter().flatten() {
-            let bytes = larder_types::layout::reserved_bytes(extent.length_bytes).unwrap_or(0);
-            if let Some(sum) = self.reserved_on.get_mut(&extent.slab.segment) {
-                *sum = sum.saturating_sub(bytes);
-                if *sum == 0 {
-                    self.reserved_on.remove(&extent.slab.segment);
-                }
-            }
+            self.no_longer_reserved(extent);
         }
+        let entry = self.tenants.get_mut(&tenant)?;
         let bytes = charge_of(&put.replicas).unwrap_or(u64::MAX);
         entry.reserved.bytes = entry.reserved.bytes.saturating_sub(bytes);
         entry.reserved.objects = entry.reserved.objects.saturating_sub(1);
@@ -284,6 +289,17 @@ impl Overlay {
         }
         self.prune(&tenant);
         Some((tenant, put))
+    }
+
+    /// What a put or a copy had on a segment is not reserved for it any more.
+    pub(crate) fn no_longer_reserved(&mut self, extent: &Extent) {
+        let bytes = larder_types::layout::reserved_bytes(extent.length_bytes).unwrap_or(0);
+        if let Some(sum) = self.reserved_on.get_mut(&extent.slab.segment) {
+            *sum = sum.saturating_sub(bytes);
+            if *sum == 0 {
+                self.reserved_on.remove(&extent.slab.segment);
+            }
+        }
     }
 
     /// Gives a pending put up: its charge falls at once, its agents are told to erase it, and its
@@ -316,10 +332,37 @@ impl Overlay {
             Discarded {
                 tenant,
                 extents,
-                cause,
+                cause: Some(cause),
             },
         );
         true
+    }
+
+    /// Has extents of a copy erased that nobody wants any more.
+    pub(crate) fn give_up(
+        &mut self,
+        version: Version,
+        tenant: &TenantId,
+        extents: Vec<Extent>,
+        effects: &mut Effects,
+    ) {
+        let left: Vec<Extent> = extents
+            .into_iter()
+            .filter(|extent| !self.segments_lost.contains(&extent.slab.segment))
+            .collect();
+        if left.is_empty() {
+            return;
+        }
+        left.iter()
+            .for_each(|extent| effects.erase(*extent, version));
+        // More than one copy of a version may be given up at once.
+        let new = || Discarded {
+            tenant: tenant.clone(),
+            extents: Vec::new(),
+            cause: None,
+        };
+        let discarded = self.discarded.entry(version).or_insert_with(new);
+        discarded.extents.extend(left);
     }
 
     /// Notes that an agent erased an extent of a discarded put; whether it was one.

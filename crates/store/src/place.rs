@@ -175,7 +175,12 @@ impl Leader {
     }
 
     /// The slabs of an agent that belong to nobody, in bytes, and the first that would do.
-    fn unused(&self, state: &State, agent: &Agent, need: Need) -> (u64, Option<SlabKey>) {
+    pub(crate) fn unused(
+        &self,
+        state: &State,
+        agent: &Agent,
+        need: Need,
+    ) -> (u64, Option<SlabKey>) {
         let (mut bytes, mut first) = (0u64, None);
         let failed = &self.soft.failed;
         for segment in self

@@ -1,12 +1,14 @@
 //! Decisions: what the leader answers, what it waits for and why it refuses.
 
 use larder_types::{
-    AgentId, Attributes, Digest, Extent, Key, PoolTime, Reason, SegmentId, TenantId, Version,
+    AgentId, Attributes, Digest, Extent, Key, PoolTime, Reason, SegmentId, TaskId, TenantId,
+    Version,
 };
 
 use crate::effects::Command;
 use crate::op::Op;
 use crate::request::TenantPolicy;
+use crate::tasks::TaskStatus;
 
 /// The outcome of one call of [`crate::Leader::decide`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,4 +192,8 @@ pub enum Reply {
         /// The last key that was looked at, if keys above it remain.
         last: Option<Key>,
     },
+    /// The task is noted.
+    TaskCreated(TaskId),
+    /// How the task stands.
+    Task(TaskStatus),
 }

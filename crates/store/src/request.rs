@@ -4,9 +4,11 @@
 //! that the credential of the connection proved.
 
 use larder_types::{
-    Access, AgentId, AgentName, AgentUid, Attributes, Digest, Epoch, Extent, Incarnation, Key, Pin,
-    SegmentGeneration, SessionId, SlabRef, TenantId, Version,
+    Access, AgentId, AgentName, AgentUid, Attributes, CopyId, Digest, Epoch, Extent, Incarnation,
+    Key, Pin, SegmentGeneration, SessionId, SlabRef, TaskId, TenantId, Version,
 };
+
+use crate::tasks::TaskWish;
 
 /// The most extents in one [`Request::Released`].
 pub const MAX_RELEASED: usize = 4096;
@@ -277,5 +279,46 @@ pub enum Request {
         limit: usize,
         /// Leave those that a reader's lease protects.
         if_unleased: bool,
+    },
+    /// An agent has written a copy and verified it.
+    Copied {
+        /// Who says so.
+        agent: AgentId,
+        /// Which copy.
+        copy: CopyId,
+        /// The digest of the object that the agent computed.
+        digest: Digest,
+    },
+    /// An agent could not make a copy; nothing runs there any more.
+    CopyFailed {
+        /// Who says so.
+        agent: AgentId,
+        /// Which copy.
+        copy: CopyId,
+        /// Why.
+        detail: String,
+    },
+    /// Empty an agent, so that it can leave without loss, or no longer.
+    Drain {
+        /// Which agent.
+        agent: AgentId,
+        /// Whether it is to be emptied.
+        on: bool,
+    },
+    /// Copy an object to other agents, or move a replica of it. Answered when it is noted.
+    TaskCreate {
+        /// The tenant.
+        tenant: TenantId,
+        /// The key.
+        key: Key,
+        /// What to do.
+        wish: TaskWish,
+    },
+    /// How a task stands.
+    TaskQuery {
+        /// The tenant that asked for it.
+        tenant: TenantId,
+        /// Which task.
+        task: TaskId,
     },
 }

@@ -43,7 +43,21 @@ pub struct Settings {
     pub max_agents: usize,
     /// The most tenants.
     pub max_tenants: usize,
+    /// The most copies between agents at once, for repair, drain, compaction and tasks together;
+    /// at most [`MAX_MOVES`].
+    pub max_moves: usize,
+    /// How much of objects is copied between agents, in bytes per second.
+    pub move_bytes_per_s: u64,
+    /// After this long an agent gives a copy up.
+    pub move_timeout_ms: u64,
+    /// After this long what could not be moved for want of space is looked at again; the wait
+    /// doubles up to 32 times this while nothing moves.
+    pub move_retry_ms: u64,
 }
+
+/// The most that [`Settings::max_moves`] may be. The order of a copy with the longest key and a
+/// session token is about 9 KiB long; all that an agent may have open fit into a few frames.
+pub const MAX_MOVES: usize = 256;
 
 impl Default for Settings {
     fn default() -> Self {
@@ -70,6 +84,11 @@ impl Default for Settings {
             max_touched_objects: 1_024,
             max_agents: 4_096,
             max_tenants: 16_384,
+            max_moves: 32,
+            // A quarter of what a link of 25 Gbit/s carries.
+            move_bytes_per_s: 768 * 1024 * 1024,
+            move_timeout_ms: 60_000,
+            move_retry_ms: 10_000,
         }
     }
 }

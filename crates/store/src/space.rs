@@ -32,6 +32,11 @@ impl Owned {
             .map(|(_, slab)| *slab)
     }
 
+    /// Ready slabs, the one with the longest hole first.
+    pub(crate) fn with_most_room(&self) -> impl Iterator<Item = SlabKey> + '_ {
+        self.by_hole.iter().rev().map(|(_, slab)| *slab)
+    }
+
     /// The longest hole, in bytes.
     pub(crate) fn largest_hole_bytes(&self) -> u64 {
         self.by_hole.last().map_or(0, |(bytes, _)| *bytes)
@@ -90,6 +95,22 @@ impl Space {
     /// What a tenant has on an agent, if anything.
     pub(crate) fn owned(&self, agent: AgentId, tenant: &TenantId) -> Option<&Owned> {
         self.owned.get(&agent)?.get(tenant)
+    }
+
+    /// What each tenant has on each agent, from a pair of them on.
+    pub(crate) fn pairs_from<'a>(
+        &'a self,
+        from: Option<&'a (AgentId, TenantId)>,
+    ) -> impl Iterator<Item = (AgentId, &'a TenantId, &'a Owned)> {
+        let first = from.map_or(AgentId(0), |(agent, _)| *agent);
+        let pairs = self.owned.range(first..).flat_map(|(agent, tenants)| {
+            let tenants = tenants.iter();
+            tenants.map(move |(tenant, owned)| (*agent, tenant, owned))
+        });
+        let before = move |agent: AgentId, tenant: &TenantId| {
+            from.is_some_and(|(a, t)| agent == *a && tenant < t)
+        };
+        pairs.skip_while(move |(agent, tenant, _)| before(*agent, tenant))
     }
 
     /// A slab is on its way to a tenant.

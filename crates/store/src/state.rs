@@ -6,13 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Extent, Incarnation, Key, Pin, SegmentId, SlabRef, TenantId,
+    AgentId, AgentName, AgentUid, Extent, Incarnation, Key, Pin, SegmentId, SlabRef, TaskId,
+    TenantId,
 };
 
 use crate::digest::Sum;
 use crate::objects::{ObjectRef, ObjectTable};
 use crate::request::TenantPolicy;
 use crate::segment::{Segment, Slab};
+use crate::tasks::{Task, Tasks};
 
 /// The next number of each kind to give. Numbers are never given twice within a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,7 @@ pub(crate) struct Counters {
     pub(crate) registration: u64,
     pub(crate) agent: u32,
     pub(crate) segment: u32,
+    pub(crate) task: u64,
 }
 
 /// A tenant with its objects.
@@ -99,6 +102,8 @@ pub struct Agent {
     pub(crate) incarnation: Incarnation,
     /// In the order of the offers.
     pub(crate) segments: Vec<SegmentId>,
+    /// It is to be emptied: nothing new is placed on it.
+    pub(crate) draining: bool,
 }
 
 impl Agent {
@@ -125,6 +130,12 @@ impl Agent {
     pub fn segments(&self) -> &[SegmentId] {
         &self.segments
     }
+
+    /// Whether it is to be emptied.
+    #[must_use]
+    pub const fn is_draining(&self) -> bool {
+        self.draining
+    }
 }
 
 /// All that is in the log.
@@ -139,6 +150,7 @@ pub struct State {
     /// Segments that were lost and on which replicas or slabs are still noted. Nobody reads them;
     /// [`crate::Op::SegmentSwept`] drops what is left in steps.
     pub(crate) lost: BTreeMap<SegmentId, Segment>,
+    pub(crate) tasks: Tasks,
     /// Kept sums of what could be counted; [`crate::check`] counts.
     pub(crate) objects: u64,
     pub(crate) capacity_bytes: u64,
@@ -159,12 +171,15 @@ impl State {
                 registration,
                 agent: 1,
                 segment: 1,
+                // As registrations: an id of a former generation names no task of this one.
+                task: registration,
             },
             tenants: BTreeMap::new(),
             agents: BTreeMap::new(),
             names: BTreeMap::new(),
             segments: BTreeMap::new(),
             lost: BTreeMap::new(),
+            tasks: Tasks::default(),
             objects: 0,
             capacity_bytes: 0,
             releasing_bytes: 0,
@@ -229,6 +244,24 @@ impl State {
     /// Each segment that was lost and is not swept yet, in the order of numbers.
     pub fn lost_segments(&self) -> impl Iterator<Item = &Segment> {
         self.lost.values()
+    }
+
+    /// The task of this number.
+    #[must_use]
+    pub fn task(&self, task: TaskId) -> Option<&Task> {
+        self.tasks.get(task)
+    }
+
+    /// Tasks that are not over.
+    #[must_use]
+    pub fn open_tasks(&self) -> usize {
+        self.tasks.open_count()
+    }
+
+    /// Whether an agent is to be emptied.
+    #[must_use]
+    pub fn is_draining(&self, agent: AgentId) -> bool {
+        self.agents.get(&agent).is_some_and(|agent| agent.draining)
     }
 
     /// All mounted segments, in bytes.

@@ -1,5 +1,5 @@
-//! What time brings: agents fall silent, puts expire, empty slabs go back, tenants are purged, and
-//! what is over its watermark is evicted.
+//! What time brings: agents fall silent, puts expire, empty slabs go back, tenants are purged,
+//! what is over its watermark is evicted, and copies between agents begin.
 //!
 //! Each turn touches a bounded number of objects, slabs and puts; what is left comes next.
 
@@ -33,6 +33,8 @@ impl Leader {
         self.touch(state, &more);
         ops.extend(more);
         ops.extend(self.evict(state, now));
+        self.moves.wake();
+        ops.extend(self.moves(state, now));
         ops
     }
 
@@ -100,7 +102,9 @@ impl Leader {
                     && !self.overlay.segments_lost.contains(&slab.0)
             })
             .filter(|((segment, index), empty)| {
-                now.since_ms(empty.since) >= idle_ms || {
+                let draining = state.segment(*segment).map(|s| state.is_draining(s.agent));
+                let emptied = self.moves.sparse.contains(&(*segment, *index));
+                now.since_ms(empty.since) >= idle_ms || draining == Some(true) || emptied || {
                     let slab = state.slab_at(*segment, *index);
                     let tenant = slab.and_then(|(_, slab)| state.tenant(&slab.tenant));
                     tenant.is_none_or(|tenant| tenant.deleting)

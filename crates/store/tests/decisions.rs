@@ -4,6 +4,7 @@ mod agents;
 mod codes;
 mod corruption;
 mod eviction;
+mod moves;
 mod pins;
 mod puts;
 mod removals;

@@ -64,7 +64,9 @@ codes! {
     ObjectHasLease = -706,
     /// The read took longer than its lease.
     LeaseExpired = -707,
-    /// No replica of the object is left.
+    /// The object is being copied or moved.
+    ObjectHasReplicationTask = -708,
+    /// No replica of the object is left, or none where it was looked for.
     ReplicaNotFound = -710,
     /// The bytes did not arrive.
     TransferFail = -800,
@@ -78,6 +80,10 @@ codes! {
     UnavailableInCurrentStatus = -1010,
     /// The call is not offered here.
     NotSupported = -1012,
+    /// No such task.
+    TaskNotFound = -1400,
+    /// Too many tasks wait.
+    TaskPendingLimitExceeded = -1401,
     /// The tenant is at its limit.
     TenantQuotaExceeded = -1700,
     /// The tenant is not known.
@@ -264,6 +270,22 @@ reasons! {
     /// See the advice.
     QuotaPinnedBytes = (TenantQuotaExceeded, false, "quota_pinned_bytes",
         "the tenant has pinned as many bytes as it may; unpin objects or pin this one soft"),
+    /// See the advice.
+    AgentUnknown = (InvalidParams, false, "agent_unknown", "no agent of that name is mounted"),
+    /// See the advice.
+    AgentDraining = (UnavailableInCurrentStatus, false, "agent_draining",
+        "the agent is being emptied and takes nothing new; choose another"),
+    /// See the advice.
+    NoReplicaThere = (ReplicaNotFound, false, "no_replica_there",
+        "the object has no replica on that agent"),
+    /// See the advice.
+    TaskUnknown = (TaskNotFound, false, "task_unknown",
+        "no task of that id, or it ended too long ago"),
+    /// See the advice.
+    TooManyTasks = (TaskPendingLimitExceeded, true, "too_many_tasks",
+        "too many copies and moves wait; try again later"),
+    /// See the advice.
+    CopyFailed = (TransferFail, true, "copy_failed", "the bytes could not be copied; ask again"),
 }
 
 impl fmt::Display for Reason {

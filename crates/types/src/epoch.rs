@@ -35,6 +35,18 @@ impl fmt::Display for Version {
     }
 }
 
+/// Names one copy of an object from agent to agent. Drawn from the versions of its epoch, so that
+/// it is never given twice: what an agent says of a former leader's copy names none of the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct CopyId(pub Version);
+
+impl fmt::Display for CopyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

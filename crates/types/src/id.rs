@@ -173,3 +173,7 @@ number!(
     /// One connection's session at the master; not kept over a reconnect.
     SessionId(u64)
 );
+number!(
+    /// One task that somebody asked for: a copy or a move of an object. Counts up over the pool.
+    TaskId(u64)
+);

@@ -15,11 +15,11 @@ pub mod time;
 
 pub use attributes::{Attributes, DataType, Pin};
 pub use code::{ErrorCode, Reason};
-pub use epoch::{Epoch, Version};
+pub use epoch::{CopyId, Epoch, Version};
 pub use extent::{Extent, SlabRef};
 pub use id::{
     AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, Registration, SegmentGeneration,
-    SegmentId, SessionId, TenantId,
+    SegmentId, SessionId, TaskId, TenantId,
 };
 pub use key::{CompactKey, Key, KeyError, KeyRef};
 pub use principal::{Access, Principal, Role};

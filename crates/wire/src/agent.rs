@@ -1,10 +1,13 @@
 //! An agent's control connection: mount, heartbeats, commands and what came of them.
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, PoolTime, SegmentGeneration,
-    SegmentId, SlabRef, TenantId, Version,
+    AgentId, AgentName, AgentUid, CopyId, Digest, Epoch, Extent, Incarnation, PoolTime,
+    SegmentGeneration, SegmentId, SlabRef, TenantId, Version,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::capability::SignedCapability;
+use crate::master::AgentAddress;
 
 /// Offers segments. Answer: `CallResult<Mounted>` in a [`crate::master::Reply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +133,43 @@ pub enum Command {
         /// The tenant.
         tenant: TenantId,
     },
+    /// Read an object and write it here under the same version. Done: [`Event::Copied`] or
+    /// [`Event::CopyFailed`], one of them in any case.
+    Copy(Box<CopyOrder>),
+}
+
+/// A copy to make.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyOrder {
+    /// Names it in the answer.
+    pub copy: CopyId,
+    /// Whose object.
+    pub tenant: TenantId,
+    /// The size of the object, in bytes.
+    pub size_bytes: u64,
+    /// The digest that its bytes must have.
+    pub digest: Digest,
+    /// A session token of the tenant, for the agents to read from.
+    pub session_token: Vec<u8>,
+    /// The agents to read from; the one that is told may be among them.
+    pub sources: Vec<AgentAddress>,
+    /// What to read, in order of the object's bytes.
+    pub from: Vec<(Extent, SignedCapability)>,
+    /// Where to write: as many extents, of the same lengths.
+    pub to: Vec<(Extent, SignedCapability)>,
+    /// When to give up, in ms from now.
+    pub remaining_ms: u64,
+}
+
+/// The token is a secret: it never shows in logs.
+impl std::fmt::Debug for CopyOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CopyOrder")
+            .field("copy", &self.copy)
+            .field("tenant", &self.tenant)
+            .field("size_bytes", &self.size_bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What came of commands.
@@ -169,6 +209,20 @@ pub enum Event {
         extent: Extent,
         /// Which version.
         version: Version,
+    },
+    /// The copy is written and verified.
+    Copied {
+        /// Which.
+        copy: CopyId,
+        /// The digest of the bytes as they lie here now.
+        digest: Digest,
+    },
+    /// The copy could not be made. Nothing of it is being written any more.
+    CopyFailed {
+        /// Which.
+        copy: CopyId,
+        /// Why, for people.
+        detail: String,
     },
 }
 

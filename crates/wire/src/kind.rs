@@ -63,6 +63,11 @@ kinds! {
     /// [`crate::master::RemovePrefix`].
     RemovePrefix = 27,
 
+    /// [`crate::master::TaskCreate`].
+    TaskCreate = 30,
+    /// [`crate::master::TaskQuery`].
+    TaskQuery = 31,
+
     /// [`crate::agent::Mount`].
     Mount = 32,
     /// [`crate::agent::Heartbeat`].
@@ -103,7 +108,7 @@ macro_rules! client_calls {
     ($with:ident) => {
         $with! {
             PutStart, PutEnd, PutRevoke, Get, Exists, Remove, List, Usage, Pin, Stat, ListStats,
-            RemovePrefix, Subscribe,
+            RemovePrefix, TaskCreate, TaskQuery, Subscribe,
         }
     };
 }

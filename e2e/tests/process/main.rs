@@ -5,6 +5,7 @@
 
 mod bulk;
 mod death;
+mod moves;
 mod pages;
 mod rig;
 mod trust;
@@ -40,6 +41,10 @@ fn main() -> ExitCode {
         test(
             "process_an_agent_killed_costs_its_objects_only",
             death::agent_killed,
+        ),
+        test(
+            "process_drains_and_deaths_fail_no_read",
+            moves::no_read_fails,
         ),
         test(
             "process_a_master_killed_empties_the_pool",

@@ -99,11 +99,16 @@ pub(crate) fn until<T>(what: &str, mut state: impl FnMut() -> Result<Option<T>>)
 
 /// One plain HTTP request; the status line's code and the body.
 pub(crate) fn http(addr: &str, request: &str) -> Result<(u16, String)> {
+    http_with(addr, request, "")
+}
+
+/// The same with more headers, each with its end of line.
+pub(crate) fn http_with(addr: &str, request: &str, headers: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(addr).with_context(|| format!("nobody at {addr}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(
         stream,
-        "{request} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n"
+        "{request} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n{headers}\r\n"
     )?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;

@@ -1,7 +1,8 @@
 //! What the admin port asks of the leader, and its documents.
 
 use larder_store::{Request, Tenant, check};
-use larder_types::{PoolTime, TenantId};
+use larder_types::{AgentName, PoolTime, Reason, TenantId};
+use larder_wire::CallError;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -56,6 +57,18 @@ impl<L: Log> Leading<L> {
                 let origin = Origin::AdminMany(reply);
                 let call = Call::new(origin, items.len(), deadline, Instant::now());
                 self.begin(call, items);
+                return;
+            }
+            AdminAsk::Drain(name, on) => match self.core.state.agent_named(&name) {
+                Some(agent) => return self.begin_admin(Request::Drain { agent, on }, reply),
+                None => {
+                    drop(reply.send(Err(CallError::new(Reason::AgentUnknown))));
+                    return;
+                }
+            },
+            AdminAsk::DrainStatus(name) => {
+                // Whoever asked may have gone.
+                drop(reply.send(self.drain_status(&name)));
                 return;
             }
             AdminAsk::Status => self.status(),
@@ -151,11 +164,34 @@ impl<L: Log> Leading<L> {
                 "uid": format!("{:032x}", agent.uid().0),
                 "incarnation": format!("{:016x}", agent.incarnation().0),
                 "health": health_name(core.leader.health(id)),
+                "draining": agent.is_draining(),
                 "data_addr": self.agents.get(id).map(|entry| entry.data_addr.as_str()),
                 "segments": segments,
             })
         });
         json!({ "agents": documents.collect::<Vec<_>>() })
+    }
+
+    fn drain_status(&self, name: &AgentName) -> AdminAnswer {
+        let (state, leader) = (&self.core.state, &self.core.leader);
+        let agent = state.agent_named(name);
+        let status = agent.and_then(|agent| leader.drain_status(state, agent));
+        let status = status.ok_or_else(|| CallError::new(Reason::AgentUnknown))?;
+        let phase = match (status.draining, status.drained) {
+            (false, _) => "active",
+            (true, false) => "draining",
+            (true, true) => "drained",
+        };
+        Ok(json!({
+            "name": name.as_str(),
+            "state": phase,
+            "slabs_left": status.slabs_left,
+            "bytes_left": status.bytes_left,
+            "releasing_bytes": status.releasing_bytes,
+            "moved_objects": status.moved_objects,
+            "moved_bytes": status.moved_bytes,
+            "blocked": status.blocked.map(larder_store::Blocked::text),
+        }))
     }
 
     /// Reads the whole state: about a second for a million objects, in which nothing is served.

@@ -1,6 +1,6 @@
 //! Answers: from outcomes to the bytes of a connection, or to the admin port.
 
-use larder_store::Reply;
+use larder_store::{Command, Reply};
 use larder_types::Reason;
 use larder_wire::{CallError, Header, Kind, RefusedReason};
 
@@ -112,7 +112,11 @@ impl<L: Log> Leading<L> {
             // Asked again now: the state may have moved since the mount was decided. What this
             // turn had for the agent is part of it.
             *outstanding = self.core.leader.outstanding(&self.core.state, agent);
-            rest = outstanding.split_off(outstanding.len().min(COMMANDS_MAX));
+            // The orders of copies stand at the end and are long: they follow in frames of their own.
+            let is_order = |command: &Command| matches!(command, Command::Copy(_));
+            let short = outstanding.iter().position(is_order);
+            let short = short.unwrap_or(outstanding.len());
+            rest = outstanding.split_off(short.min(COMMANDS_MAX));
             self.commands.remove(&agent);
         }
         self.reply(connection, header, &[], results);

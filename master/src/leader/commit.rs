@@ -9,7 +9,7 @@ use larder_wire::agent::Commands;
 
 use super::{Ended, Leading, TURN_ITEMS};
 use crate::log::{Entry, Log};
-use crate::rpc::{COMMANDS_MAX, wire_command};
+use crate::rpc::{COMMANDS_BYTES_MAX, COMMANDS_MAX, command_bytes, wire_command};
 
 impl<L: Log> Leading<L> {
     /// Proposes, applies, answers and decides again what was woken, until all is quiet or the
@@ -126,14 +126,24 @@ impl<L: Log> Leading<L> {
             return;
         };
         let (epoch, pool_time) = (self.core.epoch(), self.core.now);
+        let desk = self.core.desk(&self.agents);
         let mut commands = commands
             .into_iter()
-            .map(|one| wire_command(one, &self.core.state));
-        loop {
-            let commands: Vec<_> = commands.by_ref().take(COMMANDS_MAX).collect();
-            if commands.is_empty() {
-                break;
-            }
+            .filter_map(|one| wire_command(one, &desk))
+            .peekable();
+        while commands.peek().is_some() {
+            let mut bytes = 0;
+            let fit = |command: &_| {
+                let fits = bytes < COMMANDS_BYTES_MAX;
+                bytes += command_bytes(command);
+                fits
+            };
+            let next = std::iter::from_fn({
+                let mut fit = fit;
+                let commands = &mut commands;
+                move || commands.next_if(&mut fit)
+            });
+            let commands: Vec<_> = next.take(COMMANDS_MAX).collect();
             let body = Commands {
                 epoch,
                 pool_time,

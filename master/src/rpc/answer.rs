@@ -6,18 +6,20 @@ use larder_store::{Reply as StoreReply, State};
 use larder_types::{AgentId, Epoch, Extent, Key, PoolTime, Reason, TenantId, Version};
 use larder_wire::agent::{Beat, Mounted};
 use larder_wire::frame::FLAG_ERROR;
+use larder_wire::limit::MAX_BODY_BYTES;
 use larder_wire::master::{
     AgentAddress, Located, ObjectGrant, PutGrant, PutStarted, RemovedSome, ReplicaGrant,
     TenantUsage,
 };
 use larder_wire::{
     CallError, CallResult, Capability, Frame, FrameError, Header, Kind, Reach, Reply,
-    SignedCapability, encode_frame,
+    SessionSigner, SignedCapability, encode_frame,
 };
 use serde::Serialize;
 
 use super::command::wire_command;
 use super::lists::{listed, listed_stats, stats};
+use super::task;
 use crate::agents::{AgentTable, KEY_ID};
 use crate::calls::ItemResult;
 
@@ -26,6 +28,9 @@ const READ_MS: u64 = 60_000;
 /// The most commands in the answer to a mount, and in one frame of commands. The longest is a
 /// slab's with a tenant's name, about 180 bytes: 184 KiB.
 pub(crate) const COMMANDS_MAX: usize = larder_wire::limit::MAX_BATCH;
+/// As many bytes of commands end a frame: the orders of copies are far longer than all others.
+/// One more may come on top, which has at most three extents a slab long and their keys.
+pub(crate) const COMMANDS_BYTES_MAX: usize = MAX_BODY_BYTES as usize / 2;
 
 /// What answers are made from.
 pub(crate) struct Desk<'a> {
@@ -36,6 +41,7 @@ pub(crate) struct Desk<'a> {
     pub(crate) replica_factor: u8,
     pub(crate) session_key: [u8; 32],
     pub(crate) heartbeat_ms: u64,
+    pub(crate) signer: &'a SessionSigner,
 }
 
 /// An item's answer did not have the shape that its call has: a fault of ours.
@@ -68,6 +74,8 @@ pub(crate) fn answer(
             )
         }
         Kind::Stat => reply(out, header, desk, &stats(results, desk.state)),
+        Kind::TaskCreate => reply(out, header, desk, &task::tasks_created(results)),
+        Kind::TaskQuery => reply(out, header, desk, &task::task_statuses(results)),
         Kind::PutEnd | Kind::PutRevoke | Kind::Remove | Kind::Pin => {
             let done = results
                 .into_iter()
@@ -168,6 +176,7 @@ fn answer_single(
                 return Ok(());
             };
             let first = outstanding.into_iter().take(COMMANDS_MAX);
+            let first = first.filter_map(|one| wire_command(one, desk));
             let mounted = Mounted {
                 agent,
                 segments,
@@ -175,7 +184,7 @@ fn answer_single(
                 key_id: KEY_ID,
                 session_key: desk.session_key,
                 heartbeat_ms: desk.heartbeat_ms,
-                outstanding: first.map(|one| wire_command(one, desk.state)).collect(),
+                outstanding: first.collect(),
             };
             reply(out, header, desk, &mounted)
         }
@@ -196,17 +205,21 @@ fn done(reply: &StoreReply) -> CallResult<()> {
 }
 
 /// What all capabilities of one object share.
-struct Terms<'a> {
-    tenant: &'a TenantId,
-    version: Version,
-    reach: Reach,
-    deadline: PoolTime,
-    object_bytes: u64,
-    key: &'a [u8],
+pub(super) struct Terms<'a> {
+    pub(super) tenant: &'a TenantId,
+    pub(super) version: Version,
+    pub(super) reach: Reach,
+    pub(super) deadline: PoolTime,
+    pub(super) object_bytes: u64,
+    pub(super) key: &'a [u8],
 }
 
 /// Grants one replica; `None` if an agent of it is gone.
-fn replica_grant(extents: &[Extent], terms: &Terms<'_>, desk: &Desk<'_>) -> Option<ReplicaGrant> {
+pub(super) fn replica_grant(
+    extents: &[Extent],
+    terms: &Terms<'_>,
+    desk: &Desk<'_>,
+) -> Option<ReplicaGrant> {
     let parts = u16::try_from(extents.len()).ok()?;
     let grants = (0..parts).zip(extents).map(|(part, extent)| {
         let entry = desk.agents.get(extent.slab.agent)?;

@@ -7,7 +7,7 @@ use larder_wire::limit::{MAX_BATCH, MAX_BODY_BYTES, MAX_PREFERRED, MAX_SEGMENTS}
 use larder_wire::master::{PutEndItem, PutMode as WireMode, PutStart, PutStartItem, Usage};
 use larder_wire::{CallError, CallResult, Receipt};
 
-use super::Body;
+use super::{Body, task};
 use crate::agents::AgentTable;
 
 /// The longest `host:port`: a DNS name, a colon and five digits.
@@ -116,6 +116,13 @@ pub(crate) fn client_requests(body: Body, caller: &Caller<'_>) -> CallResult<Ite
             if_unleased: call.if_unleased,
         }),
         Body::Usage(Usage {}) => one(Request::Usage { tenant }),
+        Body::TaskCreate(call) => each(call.items, |item| {
+            task::task_create(item, caller.tenant, caller.state)
+        }),
+        Body::TaskQuery(call) => each(call.tasks, |task| {
+            let tenant = tenant.clone();
+            Ok(Request::TaskQuery { tenant, task })
+        }),
         Body::Subscribe(_)
         | Body::Mount(_)
         | Body::Heartbeat(_)
@@ -268,7 +275,7 @@ pub(crate) fn agent_requests(done: Done) -> (Vec<Request>, usize) {
     let mut released = Vec::new();
     let mut foreign = 0;
     for event in done.events {
-        if event_agent(&event) != agent {
+        if event_agent(&event).is_some_and(|named| named != agent) {
             foreign += 1;
             continue;
         }
@@ -283,6 +290,16 @@ pub(crate) fn agent_requests(done: Done) -> (Vec<Request>, usize) {
             Event::SlabFailed { slab, detail } => Request::SlabFailed { slab, detail },
             Event::SlabReturned { slab } => Request::SlabReturned { slab },
             Event::Released { .. } => continue,
+            Event::Copied { copy, digest } => Request::Copied {
+                agent,
+                copy,
+                digest,
+            },
+            Event::CopyFailed { copy, detail } => Request::CopyFailed {
+                agent,
+                copy,
+                detail,
+            },
         });
     }
     push_released(&mut requests, &mut released, agent);
@@ -302,11 +319,13 @@ fn push_released(
     }
 }
 
-const fn event_agent(event: &Event) -> AgentId {
+/// The agent whose bytes an event is about, where it names them. The store looks whose a copy is.
+const fn event_agent(event: &Event) -> Option<AgentId> {
     match event {
         Event::SlabReady { slab }
         | Event::SlabFailed { slab, .. }
-        | Event::SlabReturned { slab } => slab.agent,
-        Event::Released { extent, .. } => extent.slab.agent,
+        | Event::SlabReturned { slab } => Some(slab.agent),
+        Event::Released { extent, .. } => Some(extent.slab.agent),
+        Event::Copied { .. } | Event::CopyFailed { .. } => None,
     }
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod agents;
 mod batches;
+mod drains;
 mod events;
 mod life;
 mod objects;

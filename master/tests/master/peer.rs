@@ -485,5 +485,9 @@ fn done(command: Command) -> Option<Event> {
         Command::SlabTake { slab } => Some(Event::SlabReturned { slab }),
         Command::Erase { extent, version } => Some(Event::Released { extent, version }),
         Command::TenantGone { .. } => None,
+        Command::Copy(order) => Some(Event::Copied {
+            copy: order.copy,
+            digest: order.digest,
+        }),
     }
 }

@@ -18,7 +18,7 @@ use larder_types::{
     TenantId, Version,
 };
 use larder_wire::agent::{
-    Beat, Commands, Done, Event as Outcome, Heartbeat, Mount, Mounted, Unmount,
+    Beat, Commands, CopyOrder, Done, Event as Outcome, Heartbeat, Mount, Mounted, Unmount,
 };
 use larder_wire::{CallResult, Reply};
 use rand::SeedableRng;
@@ -180,6 +180,8 @@ pub enum DataOrder {
     Erase(Extent, Version),
     /// Close the sessions of this tenant.
     TenantGone(TenantId),
+    /// Make a copy and say what came of it.
+    Copy(Box<CopyOrder>),
 }
 
 /// Something worth a line in the log or a count.

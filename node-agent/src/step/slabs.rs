@@ -172,6 +172,8 @@ impl Slabs {
             Command::TenantGone { tenant } => {
                 actions.push(Action::Data(DataOrder::TenantGone(tenant)));
             }
+            // The data side bounds them, and answers each.
+            Command::Copy(order) => actions.push(Action::Data(DataOrder::Copy(order))),
         }
         Ok(())
     }
@@ -358,6 +360,9 @@ impl Slabs {
                 }
                 Outcome::Released { extent, version } => {
                     self.waits.answer(Wait::Released(extent, version));
+                }
+                Outcome::Copied { .. } | Outcome::CopyFailed { .. } => {
+                    self.waits.tell(outcome);
                 }
                 Outcome::SlabFailed { slab, detail } => {
                     let entry = self.entries.get(&slab);

@@ -56,6 +56,12 @@ impl Waits {
         }
     }
 
+    /// Says something whose command names itself in its answer: who asked over a former link may
+    /// hear it over this one. Bounded by the copies that the data side lets run.
+    pub(super) fn tell(&mut self, outcome: Outcome) {
+        self.answers.push(outcome);
+    }
+
     /// Says that the slab cannot be given. What was said, if anybody waited.
     pub(super) fn fail(&mut self, slab: SlabRef, mut detail: String) -> Option<String> {
         let end = DETAIL_BYTES_MAX.min(detail.len());

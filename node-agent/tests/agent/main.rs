@@ -4,6 +4,7 @@
 
 #[cfg(feature = "kubernetes")]
 mod cache_node;
+mod copies;
 mod data;
 #[cfg(feature = "kubernetes")]
 mod fake_api;

@@ -9,11 +9,13 @@ mod object;
 mod replica;
 mod slab;
 mod sweep;
+mod task;
 mod tenant;
 
 use crate::effects::{Corruption, Effects};
 use crate::op::Op;
 use crate::state::State;
+use crate::tasks::Task;
 
 /// What did not fit, for people.
 type Fault = String;
@@ -71,6 +73,16 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             segment,
             objects_max,
         } => sweep::swept(state, *segment, *objects_max, effects),
+        Op::ReplicaAdded {
+            tenant,
+            key,
+            version,
+            extents,
+            instead_of,
+        } => {
+            let name = (tenant, key, *version);
+            replica::added(state, name, extents, *instead_of, effects)
+        }
         Op::ReplicaDropped {
             tenant,
             key,
@@ -83,6 +95,24 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             version,
             pin,
         } => object::pin_set(state, (tenant, key), *version, *pin, effects),
+        Op::AgentDrain { agent, draining } => mount::agent_drain(state, *agent, *draining, effects),
+        Op::TaskCreated {
+            task,
+            tenant,
+            key,
+            version,
+            wish,
+        } => {
+            let new = Task {
+                tenant: tenant.clone(),
+                key: key.clone(),
+                version: *version,
+                wish: wish.clone(),
+                outcome: None,
+            };
+            task::created(state, *task, new)
+        }
+        Op::TaskEnded { task, outcome } => task::ended(state, *task, *outcome),
     }
 }
 

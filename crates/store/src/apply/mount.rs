@@ -18,8 +18,11 @@ pub(super) fn agent_mounted(
     offered: &[MountedSegment],
     effects: &mut Effects,
 ) -> Result<(), Fault> {
+    // Who empties a node wants that of its name, whatever life its process is in.
+    let mut draining = false;
     match (state.names.get(name), state.agents.get(&id)) {
         (Some(known), Some(agent)) if *known == id && agent.segments.is_empty() => {
+            draining = agent.draining;
             state.sum.take(digest::of_agent(id, agent));
         }
         (None, None) if id.0 >= state.next.agent => {
@@ -47,6 +50,7 @@ pub(super) fn agent_mounted(
         uid,
         incarnation,
         segments,
+        draining,
     };
     state.sum.add(digest::of_agent(id, &agent));
     state.agents.insert(id, agent);
@@ -97,6 +101,23 @@ pub(super) fn agent_forgotten(
     state.sum.take(digest::of_agent(id, agent));
     state.names.remove(&agent.name);
     state.agents.remove(&id);
+    effects.wake(WaitOn::Agent(id));
+    Ok(())
+}
+
+pub(super) fn agent_drain(
+    state: &mut State,
+    id: AgentId,
+    draining: bool,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let agent = state
+        .agents
+        .get_mut(&id)
+        .ok_or_else(|| format!("agent {id} is unknown"))?;
+    state.sum.take(digest::of_agent(id, agent));
+    agent.draining = draining;
+    state.sum.add(digest::of_agent(id, agent));
     effects.wake(WaitOn::Agent(id));
     Ok(())
 }

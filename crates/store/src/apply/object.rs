@@ -200,7 +200,7 @@ pub(super) fn refund(
 }
 
 /// Notes in its slab that an extent belongs to an object.
-fn lodge(state: &mut State, extent: &Extent, id: ObjectId) -> Result<(), Fault> {
+pub(super) fn lodge(state: &mut State, extent: &Extent, id: ObjectId) -> Result<(), Fault> {
     let slab = state
         .segments
         .get_mut(&extent.slab.segment)

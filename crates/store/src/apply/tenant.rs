@@ -125,6 +125,9 @@ pub(super) fn forgotten(
             .sum
             .take(digest::of_tenant(tenant_id, &tenant.policy, true));
     }
+    for (id, task) in state.tasks.take_of(tenant_id) {
+        state.sum.take(digest::of_task(id, &task));
+    }
     effects.wake(WaitOn::Tenant(tenant_id.clone()));
     Ok(())
 }

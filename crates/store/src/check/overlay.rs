@@ -7,6 +7,7 @@ use larder_types::{Extent, SessionId, Version};
 use super::Finding;
 use crate::alloc::Allocator;
 use crate::leader::Leader;
+use crate::moves::Phase;
 use crate::overlay::SlabOp;
 use crate::quota::{Charge, charge_of};
 use crate::segment::{SlabKey, SlabPhase, reserve_extent, slab_key};
@@ -23,6 +24,7 @@ impl Leader {
         self.check_slabs(state, &mut found);
         self.check_space(state, &mut found);
         self.check_eviction(state, &mut found);
+        self.check_copies(&mut found);
         found
     }
 
@@ -68,6 +70,27 @@ impl Leader {
         }
     }
 
+    /// The indexes and charges of copies that are under way.
+    fn check_copies(&self, found: &mut Vec<Finding>) {
+        let copies = &self.overlay.copies;
+        let mut by_key = BTreeMap::new();
+        let mut reserved = BTreeMap::new();
+        for (id, copy) in &copies.by_id {
+            by_key.insert((copy.tenant.clone(), copy.key.clone()), *id);
+            if copy.charge_bytes() > 0 {
+                *reserved.entry(copy.tenant.clone()).or_insert(0) += copy.charge_bytes();
+            }
+        }
+        let one_each = by_key.len() == copies.by_id.len();
+        if by_key != copies.by_key || reserved != copies.reserved || !one_each {
+            let detail = format!("{copies:?}");
+            found.push(Finding {
+                rule: "copies are found and charged",
+                detail,
+            });
+        }
+    }
+
     /// Each copied allocator is the committed one and the extents of pending and discarded puts.
     fn check_allocators(&self, state: &State, found: &mut Vec<Finding>) {
         let mut counted: BTreeMap<SlabKey, Allocator> = self
@@ -83,10 +106,11 @@ impl Leader {
             .flat_map(|tenant| tenant.puts.values());
         let pending = pending.flat_map(|put| put.replicas.iter().flatten());
         let discarded = self.overlay.discarded.values().flat_map(|d| &d.extents);
+        let copies = self.overlay.copies.extents();
         // On a segment that is being lost nothing is freed any more, only forgotten.
         let lost = &self.overlay.segments_lost;
         let alive = |extent: &&Extent| !lost.contains(&extent.slab.segment);
-        for extent in pending.chain(discarded).filter(alive) {
+        for extent in pending.chain(discarded).chain(copies).filter(alive) {
             let reserved = counted
                 .get_mut(&slab_key(extent.slab))
                 .ok_or_else(|| "in no copied slab".to_owned())
@@ -155,6 +179,8 @@ impl Leader {
                 && self.overlay.segments_lost.is_empty()
                 && self.overlay.sweeping.is_empty()
                 && self.overlay.released.is_empty()
+                && self.overlay.tasks_created == 0
+                && (self.overlay.copies.by_id.values()).all(|copy| copy.phase != Phase::Ending)
                 && self
                     .overlay
                     .tenants

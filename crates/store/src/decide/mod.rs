@@ -3,6 +3,8 @@
 //! One file per family of requests. A decision may look at anything and refuse; whatever it
 //! brings that the state does not determine stands inside its ops.
 
+mod copy;
+mod drain;
 mod get;
 mod mount;
 mod pin;
@@ -11,6 +13,7 @@ mod put_end;
 mod relief;
 mod remove;
 mod slab;
+mod task;
 mod tenant;
 
 use larder_types::{Key, PoolTime, Reason, TenantId, Version};
@@ -165,6 +168,19 @@ impl Leader {
             Request::TenantSet { tenant, policy } => self.tenant_set(state, tenant, policy),
             Request::TenantDelete { tenant } => self.tenant_delete(state, tenant),
             Request::SessionClosed { session } => Ok(self.session_closed(*session)),
+            Request::Copied {
+                agent,
+                copy,
+                digest,
+            } => Ok(self.copied(state, *agent, *copy, *digest, now)),
+            Request::CopyFailed {
+                agent,
+                copy,
+                detail: _,
+            } => Ok(self.copy_failed(*agent, *copy, now)),
+            Request::Drain { agent, on } => self.drain(state, *agent, *on),
+            Request::TaskCreate { tenant, key, wish } => self.task_create(state, tenant, key, wish),
+            Request::TaskQuery { tenant, task } => self.task_query(state, tenant, *task),
             _ => refuse(Reason::Internal, "a request that nobody decides"),
         }
     }
@@ -233,6 +249,7 @@ impl Leader {
                 | Request::PinSet { .. }
                 | Request::TenantSet { .. }
                 | Request::TenantDelete { .. }
+                | Request::TaskCreate { .. }
         );
         let (held, most) = (self.overlay.in_flight, self.settings.max_in_flight_ops);
         if brings_ops && held >= most {

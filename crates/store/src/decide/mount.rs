@@ -88,6 +88,7 @@ impl Leader {
         let contact = Contact::mounted(agent.incarnation, acknowledged, now);
         self.soft.contacts.insert(id, contact);
         self.effects.wake(WaitOn::Space);
+        self.agent_answers();
         let outstanding = self.outstanding(state, id);
         self.answer(Reply::Mounted {
             agent: id,
@@ -227,6 +228,7 @@ impl Leader {
         contact.suspect_since = None;
         if !was_alive {
             self.effects.wake(WaitOn::Space);
+            self.agent_answers();
         }
         Ok(self.answer(Reply::Done))
     }

@@ -191,7 +191,7 @@ impl Leader {
                 continue;
             };
             known += 1;
-            if self.soft.contacts.get(&id).is_some_and(|c| c.is_alive()) {
+            if self.takes_new(state, id) {
                 answer += 1;
                 slab_bytes = largest.max(slab_bytes);
                 if largest >= ask.need.bytes {

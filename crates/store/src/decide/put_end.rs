@@ -8,7 +8,7 @@ use super::{Outcome, Right, Stop, refuse};
 use crate::effects::Discard;
 use crate::leader::Leader;
 use crate::op::Op;
-use crate::overlay::Pending;
+use crate::overlay::{Discarded, Pending};
 use crate::reply::{Reply, WaitOn};
 use crate::request::Written;
 use crate::state::State;
@@ -111,7 +111,13 @@ impl Leader {
         let discarded = self.overlay.discarded.get(&version);
         let discarded = discarded.filter(|discarded| discarded.tenant == *tenant);
         let end = match (discarded, pending) {
-            (Some(discarded), _) => discarded.cause.label().to_owned(),
+            (Some(Discarded { cause: None, .. }), _) => "it was complete, and is gone".to_owned(),
+            (
+                Some(Discarded {
+                    cause: Some(cause), ..
+                }),
+                _,
+            ) => cause.label().to_owned(),
             (None, Some(other)) if other == version => "it is of another session".to_owned(),
             (None, Some(other)) => format!("version {other} is being written"),
             (None, None) => "nothing is being written".to_owned(),

@@ -64,6 +64,9 @@ impl Leader {
                 *reserved.entry(extent.slab.segment).or_default() += super::cache::bytes_of(extent);
             }
         }
+        for extent in self.overlay.copies.extents() {
+            *reserved.entry(extent.slab.segment).or_default() += super::cache::bytes_of(extent);
+        }
         if reserved != self.overlay.reserved_on {
             let detail = format!("kept {:?}, counted {reserved:?}", self.overlay.reserved_on);
             found.push(Finding {

@@ -72,6 +72,7 @@ impl Evictor {
         let id = match op {
             Op::PutEnd { tenant, key, .. }
             | Op::Remove { tenant, key, .. }
+            | Op::ReplicaAdded { tenant, key, .. }
             | Op::ReplicaDropped { tenant, key, .. } => state
                 .tenant(tenant)
                 .and_then(|tenant| tenant.objects.held_at(key))
@@ -108,9 +109,12 @@ impl Evictor {
                     self.left(tenant, id);
                 }
             }
-            Op::ReplicaDropped { tenant, .. } => {
+            Op::ReplicaAdded { tenant, .. } | Op::ReplicaDropped { tenant, .. } => {
                 if let Some(id) = before.id {
-                    let age_ms = self.left(tenant, id);
+                    // What moves is used no later by that.
+                    let cache = self.caches.get(tenant);
+                    let known_ms = cache.map_or(0, |cache| cache.age_ms(id, now.0));
+                    let age_ms = self.left(tenant, id).max(known_ms);
                     let object = state.tenant(tenant).and_then(|t| t.objects.by_id(id));
                     if let Some((_, object)) = object {
                         let used_ms = now.0.saturating_sub(age_ms);

@@ -112,6 +112,30 @@ impl Leader {
             .saturating_sub(share(found.capacity_bytes(), per_mille))
     }
 
+    /// Whether a segment stays at its low watermark with `bytes` more: what is copied there to
+    /// make up for something must not push out what is there, or the two would go on for ever.
+    pub(crate) fn has_slack(&self, state: &State, segment: SegmentId, bytes: u64) -> bool {
+        let low = self.settings.low_watermark;
+        let most = state
+            .segment(segment)
+            .map_or(0, |s| share(s.capacity_bytes(), low));
+        !self.settings.evict || self.filled_bytes(segment).saturating_add(bytes) <= most
+    }
+
+    /// The same for what a tenant with a limit is charged.
+    pub(crate) fn fits_tenant(&self, state: &State, tenant: &TenantId, bytes: u64) -> bool {
+        let limit = state
+            .tenant(tenant)
+            .and_then(|held| held.policy.limit_bytes);
+        let low = if self.settings.evict {
+            self.settings.low_watermark
+        } else {
+            1_000
+        };
+        let charged = self.charged_bytes(state, tenant).saturating_add(bytes);
+        limit.is_none_or(|limit| charged <= share(limit, low))
+    }
+
     pub(crate) fn filled_bytes(&self, segment: SegmentId) -> u64 {
         let reserved = self.overlay.reserved_on.get(&segment).copied();
         self.evict

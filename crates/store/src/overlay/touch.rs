@@ -1,9 +1,10 @@
 //! What each op touches when it is decided, and lets go when it is committed.
 
-use larder_types::{AgentId, Pin, SegmentId, TenantId};
+use larder_types::{AgentId, Key, Pin, SegmentId, TenantId};
 
 use super::{Overlay, SlabOp, TenantOp};
 use crate::effects::{Discard, Effects};
+use crate::moves::Phase;
 use crate::op::Op;
 use crate::reply::WaitOn;
 use crate::segment::slab_key;
@@ -46,8 +47,7 @@ impl Overlay {
                 }
             }
             Op::Remove { tenant, key, .. } | Op::ReplicaDropped { tenant, key, .. } => {
-                let entry = self.tenants.entry(tenant.clone()).or_default();
-                entry.touched.insert(key.clone());
+                self.touch_key(tenant, key);
             }
             Op::PinSet {
                 tenant, key, pin, ..
@@ -68,6 +68,17 @@ impl Overlay {
                 self.released.extend(places);
             }
             Op::SegmentSwept { segment, .. } => drop(self.sweeping.insert(*segment)),
+            Op::ReplicaAdded { tenant, key, .. } => {
+                self.touch_key(tenant, key);
+                if let Some(copy) = self.copies.of(tenant, key)
+                    && let Some(copy) = self.copies.by_id.get_mut(&copy)
+                {
+                    copy.phase = Phase::Ending;
+                }
+            }
+            Op::AgentDrain { agent, .. } => self.touch_agent(*agent),
+            Op::TaskCreated { .. } => self.tasks_created += 1,
+            Op::TaskEnded { .. } => {}
         }
     }
 
@@ -115,12 +126,9 @@ impl Overlay {
                 self.close(*version);
                 self.prune(tenant);
             }
-            Op::Remove { tenant, key, .. } | Op::ReplicaDropped { tenant, key, .. } => {
-                if let Some(entry) = self.tenants.get_mut(tenant) {
-                    entry.touched.remove(key);
-                }
-                self.prune(tenant);
-            }
+            Op::Remove { tenant, key, .. }
+            | Op::ReplicaAdded { tenant, key, .. }
+            | Op::ReplicaDropped { tenant, key, .. } => self.settle_key(tenant, key),
             Op::PinSet { tenant, key, .. } => {
                 if let Some(entry) = self.tenants.get_mut(tenant) {
                     entry.touched.remove(key);
@@ -136,6 +144,11 @@ impl Overlay {
                 }
             }
             Op::SegmentSwept { segment, .. } => drop(self.sweeping.remove(segment)),
+            Op::AgentDrain { agent, .. } => self.settle_agent(*agent),
+            Op::TaskCreated { .. } => {
+                self.tasks_created = self.tasks_created.saturating_sub(1);
+            }
+            Op::TaskEnded { .. } => {}
         }
     }
 
@@ -152,6 +165,7 @@ impl Overlay {
         for version in hit {
             self.discard(version, Discard::AgentLost, effects);
         }
+        self.lose_copies(segment, effects);
         self.discarded.retain(|version, discarded| {
             discarded
                 .extents
@@ -161,6 +175,18 @@ impl Overlay {
             }
             !discarded.extents.is_empty()
         });
+    }
+
+    fn touch_key(&mut self, tenant: &TenantId, key: &Key) {
+        let entry = self.tenants.entry(tenant.clone()).or_default();
+        entry.touched.insert(key.clone());
+    }
+
+    fn settle_key(&mut self, tenant: &TenantId, key: &Key) {
+        if let Some(entry) = self.tenants.get_mut(tenant) {
+            entry.touched.remove(key);
+        }
+        self.prune(tenant);
     }
 
     fn touch_agent(&mut self, agent: AgentId) {

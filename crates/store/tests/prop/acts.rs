@@ -69,6 +69,17 @@ pub(super) enum Act {
     Unmount(usize),
     Pass(u64),
     FailOver(usize),
+    Drain {
+        agent: usize,
+        on: bool,
+    },
+    Task {
+        tenant: usize,
+        key: u8,
+        /// From one agent to another; a copy if there is no source.
+        source: Option<u8>,
+        target: u8,
+    },
 }
 
 pub(super) fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -120,7 +131,10 @@ pub(super) fn acts() -> impl Strategy<Value = Vec<Act>> {
         }),
         4 => (name(), pin()).prop_map(|((tenant, key), pin)| Act::Pin { tenant, key, pin }),
         4 => (of.clone(), 0..12u8).prop_map(|(tenant, key)| Act::Read { tenant, key }),
-        1 => of.prop_map(|tenant| Act::List { tenant }),
+        1 => of.clone().prop_map(|tenant| Act::List { tenant }),
+        4 => (of, 0..12u8, prop::option::of(1..6u8), 1..6u8).prop_map(
+            |(tenant, key, source, target)| Act::Task { tenant, key, source, target }
+        ),
         1 => (1..6u64).prop_map(Act::CloseSession),
     ];
     let act = prop_oneof![90 => on_objects, 84 => on_pool()];
@@ -155,5 +169,6 @@ fn on_pool() -> impl Strategy<Value = Act> {
         1 => agent().prop_map(Act::Unmount),
         4 => pass.prop_map(Act::Pass),
         1 => (0..4usize).prop_map(Act::FailOver),
+        2 => (agent(), any::<bool>()).prop_map(|(agent, on)| Act::Drain { agent, on }),
     ]
 }

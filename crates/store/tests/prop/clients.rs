@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_store::{PutMode, Reply, Request, Settings, TenantPolicy};
+use larder_store::{PutMode, Reply, Request, Settings, TaskWish, TenantPolicy};
 use larder_types::{AgentId, Attributes, Extent, GroupId, Key, Pin, SessionId, TenantId, Version};
 
 use super::acts::Act;
@@ -255,6 +255,22 @@ impl Clients {
                     limit: 5,
                 });
             }
+            Act::Task {
+                tenant: of,
+                key: number,
+                source,
+                target,
+            } => {
+                let (tenant, key) = name(of, number);
+                let number = |agent: u8| AgentId(u32::from(agent));
+                let (source, target) = (source.map(number), number(target));
+                let targets = vec![target];
+                let wish = source.map_or(TaskWish::Copy { targets }, |source| TaskWish::Move {
+                    source,
+                    target,
+                });
+                self.world.ask(Request::TaskCreate { tenant, key, wish });
+            }
             other => self.act_on_tenants(other),
         }
     }
@@ -355,6 +371,11 @@ impl Clients {
                 }
             }
             Act::FailOver(keep) => world.fail_over(keep),
+            Act::Drain { agent, on } => {
+                if let Some(agent) = world.agents[agent].id {
+                    world.ask(Request::Drain { agent, on });
+                }
+            }
             _ => unreachable!("clients act on their own"),
         }
     }
@@ -382,13 +403,22 @@ impl Clients {
 
     /// Nothing that this agent holds is promised any more.
     fn lose(&mut self, agent: usize) {
-        if let Some(id) = self.world.agents[agent].id {
-            self.acknowledged
-                .retain(|_, (_, agents)| !agents.contains(&id));
-            for put in &mut self.puts {
-                let mut extents = put.granted.iter().flat_map(|(_, r)| r.iter().flatten());
-                put.hit |= extents.any(|extent| extent.slab.agent == id);
-            }
+        let Some(id) = self.world.agents[agent].id else {
+            return;
+        };
+        let world = &self.world;
+        // It may have moved there since, or be about to.
+        let lies_there = |tenant: &TenantId, key: &Key| {
+            let object = world.state.object(tenant, key);
+            let mut extents = object.into_iter().flat_map(|object| object.extents());
+            extents.any(|extent| extent.slab.agent == id) || world.is_moving(tenant, key)
+        };
+        self.acknowledged
+            .retain(|(tenant, key), (_, agents)| !agents.contains(&id) && !lies_there(tenant, key));
+        for put in &mut self.puts {
+            let mut extents = put.granted.iter().flat_map(|(_, r)| r.iter().flatten());
+            put.hit |= extents.any(|extent| extent.slab.agent == id);
+            put.hit |= lies_there(&put.tenant, &put.key);
         }
     }
 

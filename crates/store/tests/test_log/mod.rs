@@ -82,6 +82,11 @@ impl TestLog {
         (kept, self.held.drain(..).map(|held| held.ticket).collect())
     }
 
+    /// Ops that are not committed.
+    pub(crate) fn proposed(&self) -> impl Iterator<Item = &Op> {
+        self.proposed.iter().flat_map(|entry| &entry.ops)
+    }
+
     pub(crate) fn is_quiet(&self) -> bool {
         self.proposed.is_empty() && self.held.is_empty()
     }

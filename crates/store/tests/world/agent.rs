@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use larder_store::{Command, Request, SegmentOffer};
+use larder_store::{Command, CopyOrder, Request, SegmentOffer};
 use larder_types::layout::reserved_bytes;
 use larder_types::{
     AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Registration, SegmentGeneration,
-    SegmentId, TenantId, Version,
+    SegmentId, SlabRef, TenantId, Version,
 };
 
 /// A slab as the agent has it.
@@ -34,8 +34,10 @@ pub(crate) struct SimAgent {
     pub(crate) offers: Vec<SegmentOffer>,
     segments: Vec<SegmentId>,
     slabs: BTreeMap<(SegmentId, u16), Slab>,
-    /// What was erased: no late write brings it back.
-    erased: BTreeSet<Version>,
+    /// What was erased: no late write brings it back there.
+    erased: BTreeSet<(SlabRef, u64, Version)>,
+    /// Copies that are under way.
+    pub(crate) copying: Vec<CopyOrder>,
     /// Readers hold whatever is to be erased: it stays, and is released when they let go.
     pub(crate) holds: bool,
     held: BTreeSet<(Extent, Version)>,
@@ -67,6 +69,7 @@ impl SimAgent {
             erased: BTreeSet::new(),
             holds: false,
             held: BTreeSet::new(),
+            copying: Vec::new(),
             inbox: VecDeque::new(),
             outbox: VecDeque::new(),
         }
@@ -120,6 +123,7 @@ impl SimAgent {
         self.segments = segments;
         self.inbox = outstanding.into();
         self.outbox.clear();
+        self.copying.clear();
         let incarnation = self.incarnation;
         self.outbox.push_back(Request::Heartbeat {
             agent: id,
@@ -145,6 +149,7 @@ impl SimAgent {
         self.mounting = None;
         self.inbox.clear();
         self.outbox.clear();
+        self.copying.clear();
     }
 
     /// Writes an extent of a put and its receipt; whether it could.
@@ -152,11 +157,21 @@ impl SimAgent {
     /// # Panics
     /// If the extent overlaps a record that nobody erased: the fault that must never be.
     pub(crate) fn write(&mut self, tenant: &TenantId, extent: &Extent, version: Version) -> bool {
+        let erased = (extent.slab, extent.offset_bytes, version);
+        if !self.up || version.epoch < self.epoch || self.erased.contains(&erased) {
+            return false;
+        }
+        self.store(tenant, extent, version)
+    }
+
+    /// Has the record of an extent; whether its slab is there.
+    fn store(&mut self, tenant: &TenantId, extent: &Extent, version: Version) -> bool {
         let place = (extent.slab.segment, extent.slab.index);
-        let refused = !self.up || version.epoch < self.epoch || self.erased.contains(&version);
-        let Some(slab) = self.slabs.get_mut(&place).filter(|slab| {
-            !refused && slab.registration == extent.slab.registration && slab.tenant == *tenant
-        }) else {
+        let Some(slab) = self
+            .slabs
+            .get_mut(&place)
+            .filter(|slab| slab.registration == extent.slab.registration && slab.tenant == *tenant)
+        else {
             return false;
         };
         let aligned = reserved_bytes(extent.length_bytes).expect("small");
@@ -170,6 +185,32 @@ impl SimAgent {
         }
         slab.records.insert(start, (version, aligned));
         true
+    }
+
+    /// Ends a copy: the bytes were read, or could not be.
+    ///
+    /// # Panics
+    /// As [`Self::write`].
+    pub(crate) fn end_copy(&mut self, order: &CopyOrder, was_read: bool) {
+        let agent = self.id.expect("it was told by number");
+        let copy = order.copy;
+        let stores = |extent: &Extent| self.store(&order.tenant, extent, order.version);
+        let answer = if was_read && order.to.iter().all(stores) {
+            let digest = order.digest;
+            Request::Copied {
+                agent,
+                copy,
+                digest,
+            }
+        } else {
+            let detail = "not read or no slab".to_owned();
+            Request::CopyFailed {
+                agent,
+                copy,
+                detail,
+            }
+        };
+        self.outbox.push_back(answer);
     }
 
     /// Whether the bytes of an extent are there.
@@ -236,7 +277,8 @@ impl SimAgent {
                 self.outbox.push_back(Request::SlabReturned { slab });
             }
             Command::Erase { extent, version } => {
-                self.erased.insert(version);
+                self.erased
+                    .insert((extent.slab, extent.offset_bytes, version));
                 if self.holds && self.reads(&extent, version) {
                     self.held.insert((extent, version));
                     return;
@@ -257,6 +299,15 @@ impl SimAgent {
                 self.outbox.push_back(Request::Released { extents, agent });
             }
             Command::TenantGone { .. } => {}
+            Command::Copy(order) => {
+                if self
+                    .copying
+                    .iter()
+                    .all(|copying| copying.copy != order.copy)
+                {
+                    self.copying.push(*order);
+                }
+            }
         }
     }
 }

@@ -369,10 +369,39 @@ impl World {
         }
         let said = sim.outbox.pop_front();
         let spoke = said.is_some();
+        let copies = !obeyed && !spoke && self.copy(agent);
         if let Some(request) = said {
             self.ask(request);
         }
-        obeyed || spoke
+        obeyed || spoke || copies
+    }
+
+    /// The agent ends one of its copies, not the oldest; whether it had one.
+    fn copy(&mut self, agent: usize) -> bool {
+        if self.agents[agent].copying.is_empty() {
+            return false;
+        }
+        let fails = self.slabs_fail && self.lot().is_multiple_of(8);
+        let lot = usize::try_from(self.lot() % 64).expect("small");
+        let copying = &mut self.agents[agent].copying;
+        let Some(at) = lot.checked_rem(copying.len()) else {
+            return false;
+        };
+        let order = copying.swap_remove(at);
+        let reads = |extent: &Extent| {
+            let mut agents = self.agents.iter();
+            let source = agents.find(|a| a.id == Some(extent.slab.agent) && a.up);
+            source.is_some_and(|source| source.reads(extent, order.version))
+        };
+        let was_read = !fails && order.from.iter().all(reads);
+        self.agents[agent].end_copy(&order, was_read);
+        true
+    }
+
+    /// Whether a replica of this key is about to be one elsewhere.
+    pub(crate) fn is_moving(&self, tenant: &TenantId, key: &Key) -> bool {
+        let moves = |op: &Op| matches!(op, Op::ReplicaAdded { tenant: t, key: k, .. } if t == tenant && k == key);
+        self.log.proposed().any(moves)
     }
 
     /// The connection of an agent closes; `kills` ends the process too.

@@ -137,6 +137,27 @@ metrics! {
     MasterPinnedBytes Master Kind::Gauge, Bytes,
         "larder_master_pinned_bytes" ["tenant"]
         "Bytes charged for objects of a tenant that are pinned hard.";
+    MasterCopies Master Kind::Gauge, Count,
+        "larder_master_copies" []
+        "Copies between agents that are under way or being given up.";
+    MasterQueuedMoves Master Kind::Gauge, Count,
+        "larder_master_queued_moves" []
+        "Objects that are known to wait for a copy.";
+    MasterMissingReplicas Master Kind::Gauge, Count,
+        "larder_master_missing_replicas" []
+        "Replicas that were asked for and do not exist, as of the last look at all objects.";
+    MasterMoves Master Kind::Gauge, Count,
+        "larder_master_moves" ["reason", "result"]
+        "Copies between agents that ended since this leader began, by reason.";
+    MasterMovedBytes Master Kind::Gauge, Bytes,
+        "larder_master_moved_bytes" ["reason"]
+        "Payload of copies that became replicas since this leader began, by reason.";
+    MasterOpenTasks Master Kind::Gauge, Count,
+        "larder_master_open_tasks" []
+        "Copies and moves that somebody asked for and that are not over.";
+    MasterDrainingAgents Master Kind::Gauge, Count,
+        "larder_master_draining_agents" []
+        "Agents that are to be emptied.";
     MasterReleasingBytes Master Kind::Gauge, Bytes,
         "larder_master_releasing_bytes" []
         "Bytes that are free once the agents confirm that nobody reads them.";
@@ -221,6 +242,15 @@ metrics! {
     AgentReadBytesTotal Agent Kind::Counter, Bytes,
         "larder_agent_read_bytes_total" ["transport"]
         "Payload read from this node, by transport.";
+    AgentCopiesTotal Agent Kind::Counter, Count,
+        "larder_agent_copies_total" ["result"]
+        "Copies of objects that the master ordered and this node made, or could not make.";
+    AgentCopiedBytesTotal Agent Kind::Counter, Bytes,
+        "larder_agent_copied_bytes_total" []
+        "Payload of copies that this node made.";
+    AgentCopies Agent Kind::Gauge, Count,
+        "larder_agent_copies" []
+        "Copies that are under way or wait on this node.";
     AgentRequestsTotal Agent Kind::Counter, Count,
         "larder_agent_requests_total" ["kind", "code"]
         "Requests answered, by kind of request and code of the answer.";

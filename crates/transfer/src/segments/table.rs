@@ -83,6 +83,21 @@ impl RecordTable {
         Ok(())
     }
 
+    /// As [`Self::begin`] for a copy: also in the place of newer records, and all that was refused
+    /// in `span` stays refused. A reader of the file who goes by the highest version takes such a
+    /// record for erased, which loses a copy and no more.
+    pub(super) fn begin_copy(&mut self, span: Span, record: Record) -> Result<(), RecordFileError> {
+        let slot = self.file.insert(&record)?;
+        let others: Vec<u64> = self.records_over(span).map(|row| row.span.start).collect();
+        for start in others {
+            if let Some(other) = self.take_record(start) {
+                self.mark(other.span, other.record.version);
+            }
+        }
+        self.records.insert(span.start, Row { span, record, slot });
+        Ok(())
+    }
+
     /// Sets the record of this span to `written`.
     pub(super) fn finish(&mut self, span: Span, block_crcs: &[u32]) -> Result<(), RecordFileError> {
         let Some(row) = self.records.get_mut(&span.start) else {

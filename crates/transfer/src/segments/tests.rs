@@ -1,5 +1,6 @@
 //! Tests of segments: a rig that plays the master, and the tests by subject.
 
+mod copies;
 mod lifecycle;
 mod refusal;
 mod reuse;

@@ -47,10 +47,55 @@ impl Segments {
                 let receipt = self.receipt(extent, version, &crcs)?;
                 Ok(WriteStart::Already(receipt, crcs))
             }
-            Found::Begun => self.start_write(passed, true).map(WriteStart::Go),
-            Found::Free => self.start_write(passed, false).map(WriteStart::Go),
+            Found::Begun => self.start_write(passed, Begin::Again).map(WriteStart::Go),
+            Found::Free => self.start_write(passed, Begin::New).map(WriteStart::Go),
         }
     }
+
+    /// Asks to write a copy of an object that exists elsewhere, for this agent itself. The
+    /// capability came with the leader's order and is good for nobody else.
+    ///
+    /// A copy carries the version of its object, which may be older than what was written or
+    /// erased there before. The rule that versions only rise at a place guards against clients
+    /// that are late; the leader's order is fenced by its epoch, and what is refused to clients
+    /// stays refused.
+    ///
+    /// # Errors
+    /// As [`Self::begin_write`], but for `StaleVersion`.
+    pub fn begin_copy(
+        &mut self,
+        tenant: &TenantId,
+        capability: &SignedCapability,
+        now: LocalMs,
+    ) -> Result<WriteStart, DataError> {
+        let passed = self.check(tenant, capability, Reach::Write, now)?;
+        let slab = self
+            .slabs
+            .get(&passed.life)
+            .ok_or(DataReason::StaleRegistration)?;
+        if let Some(Found::Done(crcs)) = find_same(slab, &passed)? {
+            let Capability {
+                extent, version, ..
+            } = passed.capability;
+            let receipt = self.receipt(extent, version, &crcs)?;
+            return Ok(WriteStart::Already(receipt, crcs));
+        }
+        if slab.held.overlaps(passed.span) {
+            return Err(DataReason::Conflict.into());
+        }
+        self.start_write(passed, Begin::Copy).map(WriteStart::Go)
+    }
+}
+
+/// What is to be done with the records that stand where a write begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    /// Put a new one in the place of older ones.
+    New,
+    /// Go on with the one that stands there.
+    Again,
+    /// Put a new one there whatever stands there, and refuse to clients what was refused.
+    Copy,
 }
 
 impl Segments {
@@ -116,7 +161,7 @@ impl Segments {
         }
     }
 
-    fn start_write(&mut self, passed: Passed, begun: bool) -> Result<WriteTicket, DataError> {
+    fn start_write(&mut self, passed: Passed, begin: Begin) -> Result<WriteTicket, DataError> {
         let Passed {
             capability,
             life,
@@ -130,7 +175,7 @@ impl Segments {
                 epoch: capability.epoch,
             },
         };
-        if !begun {
+        if begin != Begin::Again {
             self.take_record()?;
         }
         let id = self.start_hold(hold)?;
@@ -146,7 +191,12 @@ impl Segments {
             length_bytes,
             ..
         } = capability.extent;
-        if !begun && let Err(error) = table.begin(span, record_of(capability)) {
+        let begun = match begin {
+            Begin::Again => Ok(()),
+            Begin::New => table.begin(span, record_of(capability)),
+            Begin::Copy => table.begin_copy(span, record_of(capability)),
+        };
+        if let Err(error) = begun {
             self.end_hold(id);
             return Err(refuse(
                 DataReason::Internal,
@@ -207,7 +257,8 @@ fn record_of(capability: Capability) -> Record {
     }
 }
 
-fn find(slab: &Slab, passed: &Passed) -> Result<Found, DataError> {
+/// The record of this very version, if it stands there.
+fn find_same(slab: &Slab, passed: &Passed) -> Result<Option<Found>, DataError> {
     let table = slab.table.as_ref().ok_or(DataReason::StaleRegistration)?;
     let Passed {
         capability, span, ..
@@ -216,14 +267,25 @@ fn find(slab: &Slab, passed: &Passed) -> Result<Found, DataError> {
     let same = table.get(*span).filter(|record| {
         record.version == version && record.length_bytes == capability.extent.length_bytes
     });
-    match same {
+    Ok(match same {
         Some(record) if record.state == RecordState::Written => {
-            return Ok(Found::Done(record.block_crcs.to_vec()));
+            Some(Found::Done(record.block_crcs.to_vec()))
         }
         Some(_) if slab.held.overlaps(*span) => return Err(DataReason::Conflict.into()),
-        Some(_) => return Ok(Found::Begun),
-        None => {}
+        Some(_) => Some(Found::Begun),
+        None => None,
+    })
+}
+
+fn find(slab: &Slab, passed: &Passed) -> Result<Found, DataError> {
+    if let Some(found) = find_same(slab, passed)? {
+        return Ok(found);
     }
+    let table = slab.table.as_ref().ok_or(DataReason::StaleRegistration)?;
+    let Passed {
+        capability, span, ..
+    } = passed;
+    let version = capability.version;
     let highest = table.highest(*span).max(slab.floor);
     if let Some(highest) = highest.filter(|highest| *highest >= version) {
         let detail = format!("{version}, {highest} stands there or was erased");

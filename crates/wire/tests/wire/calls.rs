@@ -43,7 +43,6 @@ const fn call(
 }
 
 const START: &[i32] = &[-200, -600, -705, -706, -1700];
-const MOVES: &str = "copies, moves and tasks";
 const SSD: &str = "the SSD tier";
 
 const EXISTENCE: &[Call] = &[call(
@@ -141,7 +140,13 @@ const DELETE: &[Call] = &[
         "Of the caller's tenant only, a page a call with a count. A whole tenant goes with \
          `DELETE /v1/tenants/{id}`.",
     ),
-    call("`BatchReplicaClear`", "", Comes(MOVES), &[], ""),
+    call(
+        "`BatchReplicaClear`",
+        "",
+        Not("a move or a drain takes replicas off an agent, and surplus ones are evicted first"),
+        &[],
+        "",
+    ),
     call(
         "`PollRemoveAll`",
         "",
@@ -168,10 +173,11 @@ const SEGMENTS: &[Call] = &[
     ),
     call(
         "`GracefulUnmountSegment`",
-        "drain",
-        Comes(MOVES),
-        &[],
-        "Moves the objects first.",
+        "admin `/v1/agents/{name}/drain`, then `Unmount`",
+        There,
+        &[-600],
+        "Moves the objects first, those that are pinned or leased too; without room elsewhere it \
+         waits and says so.",
     ),
     call(
         "`QuerySegmentStatus`, `QuerySegmentStatusById`",
@@ -236,15 +242,16 @@ const COPIES: &[Call] = &[
     ),
     call(
         "`CreateCopyTask`, `CreateMoveTask`, `QueryTask`",
-        "",
-        Comes(MOVES),
-        &[],
-        "",
+        "`TaskCreate`, `TaskQuery`",
+        There,
+        &[-600, -704, -1010, -1400, -1401],
+        "Agents are named, not segments. Tasks outlive a change of the leader; a batch's items \
+         succeed and fail alone.",
     ),
     call(
         "`FetchTasks`, `MarkTaskToComplete`",
         "commands to agents and what they say",
-        Comes(MOVES),
+        There,
         &[],
         "Pushed, not polled.",
     ),
@@ -258,7 +265,13 @@ const QUOTAS: &[Call] = &[
         &[-1701, -1702],
         "",
     ),
-    call("HTTP drain jobs", "", Comes(MOVES), &[], ""),
+    call(
+        "HTTP drain jobs",
+        "admin `PUT`, `DELETE` and `GET /v1/agents/{name}/drain`",
+        There,
+        &[-600],
+        "Part of the replicated state; found by an index of slabs, not by scans.",
+    ),
     call(
         "HTTP `get_all_keys`",
         "`List`, `ListStats`",

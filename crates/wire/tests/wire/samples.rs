@@ -1,12 +1,13 @@
 //! One value of every message, the same in every run.
 
 use larder_types::{
-    Access, AgentId, AgentName, AgentUid, Attributes, DataType, Digest, Epoch, Extent, GroupId,
-    Incarnation, Key, PoolTime, Principal, Reason, Registration, SegmentGeneration, SegmentId,
-    SessionId, SlabRef, TenantId, Version,
+    Access, AgentId, AgentName, AgentUid, Attributes, CopyId, DataType, Digest, Epoch, Extent,
+    GroupId, Incarnation, Key, PoolTime, Principal, Reason, Registration, SegmentGeneration,
+    SegmentId, SessionId, SlabRef, TaskId, TenantId, Version,
 };
 use larder_wire::agent::{
-    Beat, Command, Commands, Done, Event, Heartbeat, Mount, Mounted, SegmentOffer, Unmount,
+    Beat, Command, Commands, CopyOrder, Done, Event, Heartbeat, Mount, Mounted, SegmentOffer,
+    Unmount,
 };
 use larder_wire::data::{
     BufferRegistered, CloseView, DataError, DataReason, OpenView, Pull, Read, ReadEnd, ReadStart,
@@ -16,7 +17,8 @@ use larder_wire::events::{CacheChange, CacheEvent, EventPage, Sequence, Subscrib
 use larder_wire::master::{
     AgentAddress, Exists, Get, List, ListStats, Listed, ListedStats, Located, ObjectGrant,
     ObjectStat, Pin, PutEnd, PutEndItem, PutGrant, PutMode, PutRevoke, PutStart, PutStartItem,
-    PutStarted, Remove, RemovePrefix, RemovedSome, ReplicaGrant, Stat, Stats, TenantUsage, Usage,
+    PutStarted, Remove, RemovePrefix, RemovedSome, ReplicaGrant, Stat, Stats, TaskCreate, TaskItem,
+    TaskQuery, TaskStatus, TaskWish, TenantUsage, Usage,
 };
 use larder_wire::{
     AgentKey, CallError, CallResult, Capability, FrameError, Hello, Kind, Purpose, Reach, Receipt,
@@ -369,6 +371,50 @@ fn gets_of_clients() -> Vec<Sample> {
                 more: true,
             }),
         ),
+        sample(
+            "TaskCreate",
+            Kind::TaskCreate,
+            &TaskCreate {
+                items: vec![
+                    TaskItem {
+                        key: key(),
+                        wish: TaskWish::Copy {
+                            targets: vec![agent_name()],
+                        },
+                    },
+                    TaskItem {
+                        key: key(),
+                        wish: TaskWish::Move {
+                            source: agent_name(),
+                            target: agent_name(),
+                        },
+                    },
+                ],
+            },
+        ),
+        sample(
+            "TaskCreate answer",
+            Kind::TaskCreate,
+            &reply(vec![Ok(TaskId(300)), refusal()]),
+        ),
+        sample(
+            "TaskQuery",
+            Kind::TaskQuery,
+            &TaskQuery {
+                tasks: vec![TaskId(300)],
+            },
+        ),
+        sample(
+            "TaskQuery answer",
+            Kind::TaskQuery,
+            &reply(vec![
+                Ok(TaskStatus::Pending),
+                Ok(TaskStatus::Processing),
+                Ok(TaskStatus::Success),
+                Ok(TaskStatus::Failed(Reason::NotFound)),
+                refusal(),
+            ]),
+        ),
         sample("Usage", Kind::Usage, &Usage {}),
         sample("TenantUsage", Kind::Usage, &reply(usage)),
         sample("CallError", Kind::Get, &CallError::new(Reason::NotLeader)),
@@ -457,6 +503,22 @@ fn commands() -> Vec<Command> {
             version: version(),
         },
         Command::TenantGone { tenant: tenant() },
+        Command::Copy(Box::new(CopyOrder {
+            copy: CopyId(version()),
+            tenant: tenant(),
+            size_bytes: 0x1_0001,
+            digest: Digest(0xfeed_face_cafe_beef),
+            session_token: vec![1, 2, 3],
+            sources: vec![AgentAddress {
+                agent: AgentId(5),
+                name: agent_name(),
+                incarnation: Incarnation(43),
+                data_addr: "127.0.0.1:7070".to_owned(),
+            }],
+            from: vec![(extent(), signed())],
+            to: vec![(extent(), signed())],
+            remaining_ms: 60_000,
+        })),
     ]
 }
 
@@ -495,6 +557,14 @@ fn calls_of_agents() -> Vec<Sample> {
         Event::Released {
             extent: extent(),
             version: version(),
+        },
+        Event::Copied {
+            copy: CopyId(version()),
+            digest: Digest(0xfeed_face_cafe_beef),
+        },
+        Event::CopyFailed {
+            copy: CopyId(version()),
+            detail: "no connection".to_owned(),
         },
     ];
     let (agent, incarnation) = (AgentId(5), Incarnation(43));

@@ -220,6 +220,7 @@ fn subject(answer: &Outcome) -> String {
         Outcome::SlabReady { slab } | Outcome::SlabFailed { slab, .. } => format!("give {slab:?}"),
         Outcome::SlabReturned { slab } => format!("take {slab:?}"),
         Outcome::Released { extent, version } => format!("erase {extent:?} {version}"),
+        Outcome::Copied { copy, .. } | Outcome::CopyFailed { copy, .. } => format!("copy {copy}"),
     }
 }
 
@@ -228,6 +229,7 @@ fn asked(command: &Command) -> Option<String> {
         Command::SlabGive { slab, .. } => Some(format!("give {slab:?}")),
         Command::SlabTake { slab } => Some(format!("take {slab:?}")),
         Command::Erase { extent, version } => Some(format!("erase {extent:?} {version}")),
+        Command::Copy(order) => Some(format!("copy {}", order.copy)),
         Command::TenantGone { .. } => None,
     }
 }

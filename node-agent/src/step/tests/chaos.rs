@@ -131,7 +131,7 @@ impl World {
             }
             DataOrder::Give { slab, .. } => self.due.push(Outcome::SlabReady { slab }),
             DataOrder::Take(slab) => self.due.push(Outcome::SlabReturned { slab }),
-            DataOrder::Mounted(_) | DataOrder::TenantGone(_) => {
+            DataOrder::Mounted(_) | DataOrder::TenantGone(_) | DataOrder::Copy(_) => {
                 prop_assert!(self.disk >= self.seen);
             }
         }

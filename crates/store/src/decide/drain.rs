@@ -1,0 +1,29 @@
+//! Deciding whether an agent is to be emptied.
+
+use larder_types::{AgentId, Reason};
+
+use super::{Outcome, Stop, refuse};
+use crate::leader::Leader;
+use crate::op::Op;
+use crate::reply::{Reply, WaitOn};
+use crate::state::State;
+
+impl Leader {
+    /// Answers when it is noted; [`Leader::drain_status`] says how far it is.
+    pub(super) fn drain(&mut self, state: &State, agent: AgentId, on: bool) -> Outcome {
+        if self.overlay.agents.contains_key(&agent) {
+            return Err(Stop::Wait(WaitOn::Agent(agent)));
+        }
+        let Some(known) = state.agent(agent) else {
+            return refuse(Reason::AgentUnknown, format!("agent {agent}"));
+        };
+        if known.draining == on {
+            return Ok(self.answer(Reply::Done));
+        }
+        let op = Op::AgentDrain {
+            agent,
+            draining: on,
+        };
+        Ok(self.answer_with(vec![op], Reply::Done))
+    }
+}
