@@ -1,7 +1,7 @@
 //! Many bytes through a small pool: not one may be wrong.
 
 use anyhow::{Result, ensure};
-use larder_client::{Client, Reason};
+use larder_client::{Attributes, Client, Pin, PutOptions, Reason};
 use larder_e2e::pool::Pool;
 
 use crate::rig::{client, file, key, pattern, runtime};
@@ -18,17 +18,22 @@ const LIMIT_MIB: u64 = 448;
 async fn fill(near: Client, far: Client, seed: u64) -> Result<u64> {
     let mut refused = 0;
     let mut oldest = 0;
+    // What is cold would make room for the next one.
+    let pinned = PutOptions {
+        attributes: Attributes {
+            pin: Pin::Hard,
+            ..Attributes::default()
+        },
+        ..PutOptions::default()
+    };
     let name = |index: u64| key(&format!("block/{seed}/{index}"));
     for index in 0..OBJECTS_EACH {
         let value = pattern(seed + index, OBJECT_BYTES);
         loop {
-            match near.put(name(index)?, value.clone()).await {
+            match near.put_with(name(index)?, value.clone(), &pinned).await {
                 Ok(info) => {
-                    ensure!(
-                        info.size_bytes == OBJECT_BYTES as u64,
-                        "size {}",
-                        info.size_bytes
-                    );
+                    let size_bytes = info.object.size_bytes;
+                    ensure!(size_bytes == OBJECT_BYTES as u64, "size {size_bytes}");
                     break;
                 }
                 Err(error) if error.reason() == Some(Reason::QuotaBytes) => {
