@@ -210,8 +210,8 @@ in_pod engine-2 sha256sum /scratch/back
 tour_same "$home/block" "$home/back"
 in_pod engine-2 larder stat
 
-at 'A tenant at its limit is refused, with the reason'
-refused 4 rival larder bench put --size 8Mi --count 12 --keep --prefix mine/
+at 'A tenant whose pinned objects fill its limit is refused, with the reason'
+refused 4 rival larder bench put --size 8Mi --count 12 --pin hard --keep --prefix mine/
 
 at "Another tenant's key cannot be seen"
 refused 3 rival larder exists conversation/42/layer/0

@@ -60,9 +60,9 @@ larder put conversation/42/layer/0 "$home/block" --tenant team-a --via pool-smal
 larder get conversation/42/layer/0 "$home/back" --tenant team-a --via pool-small-1
 tour_same "$home/block" "$home/back"
 
-at 'A tenant at its limit is refused, with the reason'
+at 'A tenant whose pinned objects fill its limit is refused, with the reason'
 larder stat --tenant team-b
-refused 4 bench put --tenant team-b --size 8Mi --count 12 --keep --prefix mine/
+refused 4 bench put --tenant team-b --size 8Mi --count 12 --pin hard --keep --prefix mine/
 
 at "Another tenant's key cannot be seen"
 refused 3 exists conversation/42/layer/0 --tenant team-b

@@ -281,6 +281,9 @@ pub(crate) struct Bench {
     /// Leave the objects in the pool.
     #[arg(long)]
     pub(crate) keep: bool,
+    /// What protects the objects that are put from eviction: none, hard or soft=<time>.
+    #[arg(long, value_parser = parse_pin)]
+    pub(crate) pin: Option<Pin>,
 }
 
 /// What `bench` measures.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
-use larder_client::{Client, Key, Reason};
+use larder_client::{Client, Key, PutOptions, Reason};
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use serde_json::json;
@@ -139,8 +139,10 @@ impl Run<'_> {
 
     async fn put(&self, at: u64) -> Result<u64, CliError> {
         let (key, value) = (self.key(at)?, self.value(at));
+        let mut options = PutOptions::default();
+        options.attributes.pin = self.args.pin.unwrap_or_default();
         let start = Instant::now();
-        self.client.put(key, value).await?;
+        self.client.put_with(key, value, &options).await?;
         Ok(micros(start))
     }
 

@@ -36,9 +36,10 @@ fn limits(scene: &Scene<'_>) -> Result<()> {
     );
     pool.check("engine-1", "secret", 1000)?;
 
-    // team-b has 64 MiB.
+    // team-b has 64 MiB, and none of what it pins makes room for more.
     let put = [
-        "bench", "put", "--size", "8Mi", "--count", "12", "--keep", "--prefix", "mine/",
+        "bench", "put", "--size", "8Mi", "--count", "12", "--pin", "hard", "--keep", "--prefix",
+        "mine/",
     ];
     let said = pool.refused("rival", REFUSED, &put)?;
     ensure!(said.contains("limit"), "no reason: {said}");
@@ -72,7 +73,8 @@ fn limits(scene: &Scene<'_>) -> Result<()> {
         Ok(Look::holds(holds, &tenants.to_string()))
     })?;
     let more = [
-        "bench", "put", "--size", "8Mi", "--count", "2", "--keep", "--prefix", "more/",
+        "bench", "put", "--size", "8Mi", "--count", "2", "--pin", "hard", "--keep", "--prefix",
+        "more/",
     ];
     pool.larder("rival", &more)?;
     set(64)?;

@@ -1,7 +1,7 @@
 //! Trust: what strangers, other tenants and holders of foreign or altered capabilities reach.
 
 use anyhow::{Context, Result, bail, ensure};
-use larder_client::{Client, Credential, Reason};
+use larder_client::{Client, Credential, Pin, PutOptions, Reason};
 use larder_e2e::pool::Pool;
 use larder_transfer::lane::{Lane, LaneError};
 use larder_types::Incarnation;
@@ -235,13 +235,14 @@ pub(crate) fn tenants() -> Result<()> {
         other.put(name.clone(), pattern(2, OBJECT_BYTES)).await?;
         ensure!(owner.get(name.clone()).await? == pattern(1, OBJECT_BYTES));
         ensure!(other.get(name.clone()).await? == pattern(2, OBJECT_BYTES));
-        // The limit of one refuses it, with the figures, and leaves the other alone.
+        // The limit of one refuses it, with the figures, and leaves the other alone. What is pinned
+        // makes no room.
+        let mut pinned = PutOptions::default();
+        pinned.attributes.pin = Pin::Hard;
         let refusal = loop {
             let index = other.usage().await?.objects;
-            match other
-                .put(key(&format!("more/{index}"))?, pattern(3, 1 << 20))
-                .await
-            {
+            let (name, value) = (key(&format!("more/{index}"))?, pattern(3, 1 << 20));
+            match other.put_with(name, value, &pinned).await {
                 Ok(_) => ensure!(index < 100, "the limit does not hold"),
                 Err(error) => break error,
             }
