@@ -23,6 +23,7 @@ pub mod master;
 pub mod negotiate;
 pub mod receipt;
 pub mod session_token;
+mod tasks;
 
 pub use capability::{Capability, CapabilityError, Reach, SignedCapability};
 pub use decoder::FrameDecoder;

@@ -112,7 +112,8 @@ impl<L: Log> Leading<L> {
             // Asked again now: the state may have moved since the mount was decided. What this
             // turn had for the agent is part of it.
             *outstanding = self.core.leader.outstanding(&self.core.state, agent);
-            // The orders of copies stand at the end and are long: they follow in frames of their own.
+            // The orders of copies stand at the end and are long: they follow in frames of their
+            // own.
             let is_order = |command: &Command| matches!(command, Command::Copy(_));
             let short = outstanding.iter().position(is_order);
             let short = short.unwrap_or(outstanding.len());

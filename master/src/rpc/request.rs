@@ -1,7 +1,7 @@
 //! Wire calls into store requests: who asks is added, what cannot be right is refused.
 
 use larder_store::{MAX_LISTED, PutMode, Request, SegmentOffer, State, Written};
-use larder_types::{AgentId, Reason, SessionId, TenantId, Version};
+use larder_types::{AgentId, Key, Reason, SessionId, TenantId, Version};
 use larder_wire::agent::{Done, Event, Mount};
 use larder_wire::limit::{MAX_BATCH, MAX_BODY_BYTES, MAX_PREFERRED, MAX_SEGMENTS};
 use larder_wire::master::{PutEndItem, PutMode as WireMode, PutStart, PutStartItem, Usage};
@@ -59,18 +59,12 @@ fn each<T>(items: Vec<T>, request: impl Fn(T) -> CallResult<Request>) -> CallRes
 /// # Errors
 /// The whole call cannot be right.
 pub(crate) fn client_requests(body: Body, caller: &Caller<'_>) -> CallResult<Items> {
-    let (session, tenant) = (caller.session, caller.tenant.clone());
+    let tenant = caller.tenant.clone();
     match body {
         Body::PutStart(call) => put_starts(call, caller),
         Body::PutEnd(call) => each(call.items, |item| put_end(item, caller)),
         Body::PutRevoke(call) => each(call.items, |(key, version)| {
-            let tenant = tenant.clone();
-            Ok(Request::PutRevoke {
-                session,
-                tenant,
-                key,
-                version,
-            })
+            Ok(put_revoke(key, version, caller))
         }),
         Body::Get(call) => each(call.keys, |key| {
             let tenant = tenant.clone();
@@ -138,6 +132,15 @@ fn one(request: Request) -> CallResult<Items> {
 /// The most entries of a page that the store gives at once.
 fn page(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX).min(MAX_LISTED)
+}
+
+fn put_revoke(key: Key, version: Version, caller: &Caller<'_>) -> Request {
+    Request::PutRevoke {
+        session: caller.session,
+        tenant: caller.tenant.clone(),
+        key,
+        version,
+    }
 }
 
 fn put_end(item: PutEndItem, caller: &Caller<'_>) -> CallResult<Request> {

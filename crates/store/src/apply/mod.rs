@@ -96,22 +96,7 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             pin,
         } => object::pin_set(state, (tenant, key), *version, *pin, effects),
         Op::AgentDrain { agent, draining } => mount::agent_drain(state, *agent, *draining, effects),
-        Op::TaskCreated {
-            task,
-            tenant,
-            key,
-            version,
-            wish,
-        } => {
-            let new = Task {
-                tenant: tenant.clone(),
-                key: key.clone(),
-                version: *version,
-                wish: wish.clone(),
-                outcome: None,
-            };
-            task::created(state, *task, new)
-        }
+        Op::TaskCreated { .. } => task_created(state, op),
         Op::TaskEnded { task, outcome } => task::ended(state, *task, *outcome),
     }
 }
@@ -140,4 +125,25 @@ fn put_end(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Faul
         attributes,
     };
     object::put_end(state, tenant, key, &object, *replaces, effects)
+}
+
+fn task_created(state: &mut State, op: &Op) -> Result<(), Fault> {
+    let Op::TaskCreated {
+        task,
+        tenant,
+        key,
+        version,
+        wish,
+    } = op
+    else {
+        return Err("not a new task".to_owned());
+    };
+    let new = Task {
+        tenant: tenant.clone(),
+        key: key.clone(),
+        version: *version,
+        wish: wish.clone(),
+        outcome: None,
+    };
+    task::created(state, *task, new)
 }

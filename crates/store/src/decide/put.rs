@@ -119,18 +119,27 @@ impl Leader {
                 None => Err(refusal.into()),
             };
         }
-        let (mut candidates, slab_bytes) = self.candidates(state, &ask)?;
-        // Less than a slab per agent makes a small tenant.
         let held_bytes = used.bytes.saturating_add(reserved.bytes);
-        let compact =
-            held_bytes.saturating_add(asked) < slab_bytes.saturating_mul(candidates.len() as u64);
-        rank(
-            &mut candidates,
-            ask.replicas(),
-            Wish { preferred, compact },
-            random,
-        );
-        self.grant(state, &ask, &candidates, now)
+        self.grant_best(state, &ask, held_bytes.saturating_add(asked), now, random)
+    }
+
+    /// Grants a put on the agents that suit it best. `bytes` is what its tenant holds with it.
+    fn grant_best(
+        &mut self,
+        state: &State,
+        ask: &Ask<'_>,
+        bytes: u64,
+        now: PoolTime,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Outcome {
+        let (mut candidates, slab_bytes) = self.candidates(state, ask)?;
+        // Less than a slab per agent makes a small tenant.
+        let wish = Wish {
+            preferred: ask.preferred,
+            compact: bytes < slab_bytes.saturating_mul(candidates.len() as u64),
+        };
+        rank(&mut candidates, ask.replicas(), wish, random);
+        self.grant(state, ask, &candidates, now)
     }
 
     /// Whether a put may take the place of an object.

@@ -11,6 +11,7 @@
 //! up is erased only after the agent has answered it: agents answer each copy, and in the order in
 //! which they were told, so whatever belongs to the first time was heard before.
 
+mod begin;
 mod compact;
 mod copies;
 mod drain;
@@ -18,6 +19,7 @@ mod plan;
 mod queue;
 mod room;
 mod task;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,7 @@
 
 use larder_types::{AgentId, PoolTime, Reason, TaskId};
 
-use super::plan::{Begun, Wanted};
+use super::begin::{Begun, Wanted};
 use super::{Blocked, TaskWork, Why};
 use crate::leader::Leader;
 use crate::op::Op;

@@ -355,21 +355,7 @@ impl Clients {
                     self.world.agents[agent].disconnect();
                 }
             }
-            Act::Pass(ms) => {
-                world.pass(ms);
-                for agent in 0..AGENTS {
-                    let connected = self.world.agents[agent].connected;
-                    self.apart_ms[agent] = if connected {
-                        0
-                    } else {
-                        self.apart_ms[agent] + ms
-                    };
-                    // Suspect since the connection closed, and given up no earlier than this.
-                    if self.apart_ms[agent] >= 7_000 {
-                        self.lose(agent);
-                    }
-                }
-            }
+            Act::Pass(ms) => self.pass(ms),
             Act::FailOver(keep) => world.fail_over(keep),
             Act::Drain { agent, on } => {
                 if let Some(agent) = world.agents[agent].id {
@@ -377,6 +363,23 @@ impl Clients {
                 }
             }
             _ => unreachable!("clients act on their own"),
+        }
+    }
+
+    /// Lets time pass; agents that stay away too long are lost.
+    fn pass(&mut self, ms: u64) {
+        self.world.pass(ms);
+        for agent in 0..AGENTS {
+            let connected = self.world.agents[agent].connected;
+            self.apart_ms[agent] = if connected {
+                0
+            } else {
+                self.apart_ms[agent] + ms
+            };
+            // Suspect since the connection closed, and given up no earlier than this.
+            if self.apart_ms[agent] >= 7_000 {
+                self.lose(agent);
+            }
         }
     }
 

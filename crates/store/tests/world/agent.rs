@@ -276,28 +276,7 @@ impl SimAgent {
                 }
                 self.outbox.push_back(Request::SlabReturned { slab });
             }
-            Command::Erase { extent, version } => {
-                self.erased
-                    .insert((extent.slab, extent.offset_bytes, version));
-                if self.holds && self.reads(&extent, version) {
-                    self.held.insert((extent, version));
-                    return;
-                }
-                self.held.remove(&(extent, version));
-                let place = (extent.slab.segment, extent.slab.index);
-                if let Some(slab) = self.slabs.get_mut(&place)
-                    && slab.registration == extent.slab.registration
-                    && slab
-                        .records
-                        .get(&extent.offset_bytes)
-                        .is_some_and(|(v, _)| *v == version)
-                {
-                    slab.records.remove(&extent.offset_bytes);
-                }
-                let agent = extent.slab.agent;
-                let extents = vec![(extent, version)];
-                self.outbox.push_back(Request::Released { extents, agent });
-            }
+            Command::Erase { extent, version } => self.erase(extent, version),
             Command::TenantGone { .. } => {}
             Command::Copy(order) => {
                 if self
@@ -309,5 +288,29 @@ impl SimAgent {
                 }
             }
         }
+    }
+
+    /// Erases an extent, unless a reader holds it; then later.
+    fn erase(&mut self, extent: Extent, version: Version) {
+        self.erased
+            .insert((extent.slab, extent.offset_bytes, version));
+        if self.holds && self.reads(&extent, version) {
+            self.held.insert((extent, version));
+            return;
+        }
+        self.held.remove(&(extent, version));
+        let place = (extent.slab.segment, extent.slab.index);
+        if let Some(slab) = self.slabs.get_mut(&place)
+            && slab.registration == extent.slab.registration
+            && slab
+                .records
+                .get(&extent.offset_bytes)
+                .is_some_and(|(v, _)| *v == version)
+        {
+            slab.records.remove(&extent.offset_bytes);
+        }
+        let agent = extent.slab.agent;
+        let extents = vec![(extent, version)];
+        self.outbox.push_back(Request::Released { extents, agent });
     }
 }

@@ -400,7 +400,12 @@ impl World {
 
     /// Whether a replica of this key is about to be one elsewhere.
     pub(crate) fn is_moving(&self, tenant: &TenantId, key: &Key) -> bool {
-        let moves = |op: &Op| matches!(op, Op::ReplicaAdded { tenant: t, key: k, .. } if t == tenant && k == key);
+        let moves = |op: &Op| match op {
+            Op::ReplicaAdded {
+                tenant: t, key: k, ..
+            } => t == tenant && k == key,
+            _ => false,
+        };
         self.log.proposed().any(moves)
     }
 

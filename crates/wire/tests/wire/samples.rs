@@ -172,6 +172,8 @@ pub(crate) fn all() -> Vec<Sample> {
     let mut all = hellos();
     all.extend(puts_of_clients());
     all.extend(gets_of_clients());
+    all.extend(tasks_of_clients());
+    all.extend(usage_of_clients());
     all.extend(more_calls_of_clients());
     all.extend(calls_of_agents());
     all.extend(calls_of_data());
@@ -333,18 +335,6 @@ fn gets_of_clients() -> Vec<Sample> {
         after: Some(key()),
         limit: 100,
     };
-    let usage = TenantUsage {
-        tenant: tenant(),
-        used_bytes: 1 << 30,
-        pinned_bytes: 1 << 20,
-        reserved_bytes: 4096,
-        limit_bytes: Some(1 << 31),
-        objects: 12,
-        limit_objects: None,
-        pool_capacity_bytes: 1 << 40,
-        agents: 2,
-        replica_factor: 1,
-    };
     let (exists, remove) = (
         Exists {
             keys: vec![key()],
@@ -371,6 +361,11 @@ fn gets_of_clients() -> Vec<Sample> {
                 more: true,
             }),
         ),
+    ]
+}
+
+fn tasks_of_clients() -> Vec<Sample> {
+    vec![
         sample(
             "TaskCreate",
             Kind::TaskCreate,
@@ -415,6 +410,23 @@ fn gets_of_clients() -> Vec<Sample> {
                 refusal(),
             ]),
         ),
+    ]
+}
+
+fn usage_of_clients() -> Vec<Sample> {
+    let usage = TenantUsage {
+        tenant: tenant(),
+        used_bytes: 1 << 30,
+        pinned_bytes: 1 << 20,
+        reserved_bytes: 4096,
+        limit_bytes: Some(1 << 31),
+        objects: 12,
+        limit_objects: None,
+        pool_capacity_bytes: 1 << 40,
+        agents: 2,
+        replica_factor: 1,
+    };
+    vec![
         sample("Usage", Kind::Usage, &Usage {}),
         sample("TenantUsage", Kind::Usage, &reply(usage)),
         sample("CallError", Kind::Get, &CallError::new(Reason::NotLeader)),
@@ -522,6 +534,29 @@ fn commands() -> Vec<Command> {
     ]
 }
 
+fn agent_events() -> Vec<Event> {
+    vec![
+        Event::SlabReady { slab: slab() },
+        Event::SlabFailed {
+            slab: slab(),
+            detail: "no memory".to_owned(),
+        },
+        Event::SlabReturned { slab: slab() },
+        Event::Released {
+            extent: extent(),
+            version: version(),
+        },
+        Event::Copied {
+            copy: CopyId(version()),
+            digest: Digest(0xfeed_face_cafe_beef),
+        },
+        Event::CopyFailed {
+            copy: CopyId(version()),
+            detail: "no connection".to_owned(),
+        },
+    ]
+}
+
 fn calls_of_agents() -> Vec<Sample> {
     let offer = SegmentOffer {
         ordinal: 1,
@@ -547,26 +582,6 @@ fn calls_of_agents() -> Vec<Sample> {
         heartbeat_ms: 1000,
         outstanding: commands(),
     };
-    let events = vec![
-        Event::SlabReady { slab: slab() },
-        Event::SlabFailed {
-            slab: slab(),
-            detail: "no memory".to_owned(),
-        },
-        Event::SlabReturned { slab: slab() },
-        Event::Released {
-            extent: extent(),
-            version: version(),
-        },
-        Event::Copied {
-            copy: CopyId(version()),
-            digest: Digest(0xfeed_face_cafe_beef),
-        },
-        Event::CopyFailed {
-            copy: CopyId(version()),
-            detail: "no connection".to_owned(),
-        },
-    ];
     let (agent, incarnation) = (AgentId(5), Incarnation(43));
     let beat = Heartbeat {
         agent,
@@ -590,7 +605,7 @@ fn calls_of_agents() -> Vec<Sample> {
             &Done {
                 agent,
                 incarnation,
-                events,
+                events: agent_events(),
             },
         ),
         sample("Unmount", Kind::Unmount, &Unmount { agent, incarnation }),
