@@ -45,16 +45,26 @@ async fn refused_read<S>(lane: &mut Lane<S>, capability: SignedCapability) -> Re
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
+    let refusal = read_refusal(lane, capability).await?;
+    refusal.context("the read was allowed")
+}
+
+/// Why a read is refused; `None` if it is allowed, and then the lane is good for nothing more.
+async fn read_refusal<S>(
+    lane: &mut Lane<S>,
+    capability: SignedCapability,
+) -> Result<Option<DataReason>>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
     let read = Read {
         capability,
         offset_bytes: 0,
         length_bytes: OBJECT_BYTES as u64,
     };
     let header = lane.call(Kind::Read, &read, &[], 20_000).await?;
-    match lane.decode::<ReadStart, DataError>(&header)? {
-        Err(refusal) => Ok(refusal.reason),
-        Ok(_) => bail!("the read was allowed"),
-    }
+    let answer = lane.decode::<ReadStart, DataError>(&header)?;
+    Ok(answer.err().map(|refusal| refusal.reason))
 }
 
 pub(crate) fn capabilities() -> Result<()> {
@@ -103,9 +113,21 @@ pub(crate) fn capabilities() -> Result<()> {
         for altered in altered(&capability)? {
             ensure!(refused_read(&mut own, altered).await? == DataReason::Forged);
         }
-        // Put aside, then the object goes: the capability is good, its version is not.
+        // Put aside, then the object goes: the capability is good, its version is not. The removal
+        // is committed before the agent is told, so the first reads may still be allowed.
         owner.remove(key("secret")?).await?;
-        let stale = refused_read(&mut own, capability).await?;
+        let start = std::time::Instant::now();
+        let stale = loop {
+            let stream = TcpStream::connect(&agent.data_addr).await?;
+            let mut own = Lane::open(stream, &session).await?;
+            if let Some(refusal) = read_refusal(&mut own, capability.clone()).await? {
+                break refusal;
+            }
+            ensure!(
+                start.elapsed() < crate::rig::PATIENCE,
+                "the removed object can still be read"
+            );
+        };
         ensure!(stale == DataReason::StaleVersion, "{stale:?}");
         Ok(())
     })
