@@ -15,7 +15,7 @@ pool="$top/manifests/samples/pool-small.yaml"
 . "$top/scripts/tour.sh"
 # Two images of the stripped programs, and two files of 8 MiB.
 tour_begin 320
-count=${DEMO_OBJECTS:-120}
+count=${DEMO_OBJECTS:-100}
 system=larder-system
 namespace=cache
 cluster="$built/cluster"

@@ -11,7 +11,7 @@ pool="$top/manifests/samples/pool-small.yaml"
 . "$top/scripts/tour.sh"
 tour_begin 24
 run="$home/run"
-count=${DEMO_OBJECTS:-120}
+count=${DEMO_OBJECTS:-100}
 
 finish() {
     local status=$?
