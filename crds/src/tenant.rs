@@ -126,8 +126,8 @@ pub enum Access {
 }
 
 /// How much a tenant may take. From nine tenths of it on the tenant's own coldest objects are
-/// evicted; a put beyond it for which none may go, as they are pinned or being read, is refused with
-/// the reason.
+/// evicted; a put beyond it for which none may go, as they are pinned or being read, is refused
+/// with the reason.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.bytes) || has(self.objects)")
