@@ -105,6 +105,9 @@ pub(crate) enum Command {
     /// Show what is known of objects; without keys, what the tenant uses, its limits, and the size
     /// of the pool.
     Stat(Stat),
+    /// Say what a tenant may hold, and why a put would be refused.
+    #[command(subcommand)]
+    Quota(Quota),
     /// Measure puts and gets; every byte is checked.
     Bench(Bench),
     /// Start a pool as processes of this machine.
@@ -258,6 +261,38 @@ pub(crate) struct Ls {
     /// Show what is known of each object.
     #[arg(long, short = 'l')]
     pub(crate) long: bool,
+}
+
+/// What `quota` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Quota {
+    /// Explain the quota of this client's tenant, or of any by an administrator's token.
+    Explain(Explain),
+    /// List the quotas that tenants share. Needs an administrator's token.
+    List(Administration),
+}
+
+/// Arguments of `quota explain`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Explain {
+    /// Id of a tenant; without it the tenant as which this client connects.
+    pub(crate) tenant: Option<String>,
+    /// Size of an object that is to be put, as in 64Ki or 1Mi.
+    #[arg(long, value_parser = parse_bytes)]
+    pub(crate) size: Option<u64>,
+    #[command(flatten)]
+    pub(crate) administration: Administration,
+}
+
+/// Where a master is asked by an administrator. Without it the run folder of `larder up` says.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Administration {
+    /// Administration port of the master that leads, as host:port.
+    #[arg(long, requires = "admin_token_file")]
+    pub(crate) admin: Option<String>,
+    /// File with the token of an administrator or the operator.
+    #[arg(long, value_hint = ValueHint::FilePath)]
+    pub(crate) admin_token_file: Option<PathBuf>,
 }
 
 /// Arguments of `bench`.

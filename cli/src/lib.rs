@@ -4,6 +4,7 @@
 //! args      what may be typed      environment   what stands for it; nothing else reads it
 //! target    which pool, tenant and agent a call goes to
 //! objects   put, get, exists, remove, ls, stat        bench    the same, measured
+//! quota     what tenants may hold, and why a put would be refused
 //! value     the bytes of an object: from a file or standard input, into a file
 //! up        a pool as processes of this machine       down, status   what became of it
 //! ```
@@ -22,6 +23,7 @@ mod output;
 mod pins;
 mod process_id;
 mod programs;
+mod quota;
 mod status;
 mod target;
 mod up;
@@ -110,6 +112,7 @@ fn perform(args: Args, output: &mut Output) -> Result<u8, CliError> {
         Command::Ls(ls) => wait(objects::list(&global, &ls, output)),
         Command::Stat(stat) if stat.keys.is_empty() => wait(objects::usage(&global, output)),
         Command::Stat(stat) => wait(pins::stat(&global, &stat.keys, output)),
+        Command::Quota(quota) => wait(quota::quota(&global, &quota, output)),
         Command::Bench(bench) => wait(bench::bench(&global, &bench, output)),
         Command::Up(up) => wait(up::up(&global, &up, output)),
         Command::Down => wait(down::down(&global, output)),

@@ -127,8 +127,26 @@ fn agent_of<'a>(
     }
 }
 
-/// Reads a token. Says so if others can read it too: it still works, and some cannot help it.
+/// Reads a token.
 fn read_token(path: &Path) -> Result<Credential, CliError> {
+    let (text, is_file) = read_text(path)?;
+    let credential = Credential::new(&text)?;
+    // What is no plain file, as a pipe, can be read only once.
+    Ok(if is_file {
+        credential.renewed_from(path.to_owned())
+    } else {
+        credential
+    })
+}
+
+/// Reads a token for the administration port.
+pub(crate) fn token_text(path: &Path) -> Result<String, CliError> {
+    Ok(read_text(path)?.0.trim().to_owned())
+}
+
+/// Reads the text of a token, and whether it stands in a plain file. Says so if others can read it
+/// too: it still works, and some cannot help it.
+fn read_text(path: &Path) -> Result<(String, bool), CliError> {
     let wrong = |source| CliError::file("read the token", path, source);
     let file = File::open(path).map_err(wrong)?;
     let facts = file.metadata().map_err(wrong)?;
@@ -152,13 +170,7 @@ fn read_token(path: &Path) -> Result<Credential, CliError> {
             "warning: others may use the token in {path} (mode {mode:04o}); run `chmod 600 {path}`"
         ));
     }
-    let credential = Credential::new(&text)?;
-    // What is no plain file, as a pipe, can be read only once.
-    Ok(if facts.is_file() {
-        credential.renewed_from(path.to_owned())
-    } else {
-        credential
-    })
+    Ok((text, facts.is_file()))
 }
 
 /// Whether kubelet put a file there: its mode is not for the user to change, and only the

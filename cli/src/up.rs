@@ -117,6 +117,7 @@ fn write_all(
 ) -> Result<(), CliError> {
     credentials::write(folder, tokens)?;
     folder.write_json("config/tenants.json", &plan::tenants(file))?;
+    folder.write_json("config/quotas.json", &plan::quotas(file))?;
     folder.write_json("config/token-files.json", token_files)?;
     folder.write_json("plan.json", plan)?;
     Ok(())

@@ -10,13 +10,15 @@ pub enum Kind {
     Pool,
     /// CacheTenant.
     Tenant,
+    /// CacheQuota.
+    Quota,
     /// CacheNode.
     Node,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Pool, Self::Tenant, Self::Node];
+    pub const ALL: [Self; 4] = [Self::Pool, Self::Tenant, Self::Quota, Self::Node];
 
     /// A sound object that every case changes.
     #[must_use]
@@ -42,6 +44,18 @@ impl Kind {
                     "tenantId": "team-a",
                     "limit": { "bytes": "1Gi" },
                     "viewBytes": "1Mi",
+                },
+            }),
+            Self::Quota => json!({
+                "apiVersion": "larder.dev/v1alpha1",
+                "kind": "CacheQuota",
+                "metadata": { "name": "team" },
+                "spec": {
+                    "poolRef": { "name": "demo" },
+                    "tenants": ["team-a"],
+                    "guaranteed": { "bytes": "1Gi" },
+                    "limit": { "bytes": "2Gi" },
+                    "pinned": { "bytes": "1Mi" },
                 },
             }),
             Self::Node => json!({
@@ -268,6 +282,29 @@ fn size_cases() -> Vec<Case> {
             .fails(set("/spec/limit/bytes", "5Pi"))
             .fails(set("/spec/limit/bytes", "99999999999999999999"))
             .fails(set("/spec/limit/bytes", "999999999999999999Pi")),
+        case(
+            Kind::Tenant,
+            "spec.guaranteed.bytes",
+            "spec.guaranteed.bytes",
+        )
+        .passes(guarantee("1Gi", "1Gi"))
+        .fails(guarantee("5Pi", "5Pi")),
+        case(Kind::Tenant, "spec.pinned.bytes", "spec.pinned.bytes")
+            .passes(set("/spec/pinned", json!({ "bytes": "0" })))
+            .fails(set("/spec/pinned", json!({ "bytes": "5Pi" }))),
+        case(
+            Kind::Quota,
+            "spec.guaranteed.bytes",
+            "spec.guaranteed.bytes",
+        )
+        .passes(guarantee("1", "4Pi"))
+        .fails(guarantee("5Pi", "5Pi")),
+        case(Kind::Quota, "spec.limit.bytes", "spec.limit.bytes")
+            .passes(guarantee("1Gi", "4Pi"))
+            .fails(guarantee("1Gi", "5Pi")),
+        case(Kind::Quota, "spec.pinned.bytes", "spec.pinned.bytes")
+            .passes(set("/spec/pinned/bytes", "0"))
+            .fails(set("/spec/pinned/bytes", "5Pi")),
         case(Kind::Tenant, "spec.viewBytes", "spec.viewBytes")
             .passes(set("/spec/viewBytes", "4Pi"))
             .passes(set("/spec/viewBytes", "0"))
@@ -279,6 +316,7 @@ fn tenant_cases() -> Vec<Case> {
     let case = |at, path, message| Case::new(Kind::Tenant, at, path, message);
     let name = |length| ("/metadata/name", Some(json!("t".repeat(length))));
     let limit = |limit: Value| set("/spec/limit", limit);
+    let quota_ref = || ("/spec/quotaRef", Some(json!({ "name": "team" })));
     vec![
         case(
             "",
@@ -332,6 +370,128 @@ fn tenant_cases() -> Vec<Case> {
         .passes(set("/spec/limit/bytes", "1"))
         .fails(set("/spec/limit/bytes", "0"))
         .fails(set("/spec/limit/bytes", "0Gi")),
+        case(
+            "spec",
+            "spec.quotaRef",
+            "takes the figures of that CacheQuota; leave quotaRef out, or guaranteed, limit, \
+             pinned, borrowing and onExceed",
+        )
+        .passes(set2(("/spec/limit", None), quota_ref()))
+        .fails(vec![quota_ref()])
+        .fails(vec![
+            ("/spec/limit", None),
+            quota_ref(),
+            ("/spec/onExceed", Some(json!("EvictOwn"))),
+        ]),
+    ]
+}
+
+fn guarantee(guaranteed: &str, limit: &str) -> Vec<Edit> {
+    set2(
+        ("/spec/guaranteed", Some(json!({ "bytes": guaranteed }))),
+        ("/spec/limit", Some(json!({ "bytes": limit }))),
+    )
+}
+
+/// What the figures of a tenant and of a quota have in common.
+fn figure_cases() -> Vec<Case> {
+    let of = |kind| {
+        let case = move |at, path, message| Case::new(kind, at, path, message);
+        let no_guarantee = || ("/spec/guaranteed", None);
+        let borrowing = |word: &str| ("/spec/borrowing", Some(json!(word)));
+        [
+            case(
+                "spec",
+                "spec.guaranteed",
+                "must not be more than limit.bytes",
+            )
+            .passes(guarantee("1Gi", "1024Mi"))
+            .passes(set2(
+                ("/spec/guaranteed", Some(json!({ "bytes": "9Gi" }))),
+                ("/spec/limit", Some(json!({ "objects": 1 }))),
+            ))
+            .fails(guarantee("1Gi", "1023Mi")),
+            case(
+                "spec",
+                "spec.borrowing",
+                "must be Allowed without guaranteed, or nothing could be stored",
+            )
+            .passes(set2(no_guarantee(), borrowing("Allowed")))
+            .passes(vec![
+                ("/spec/guaranteed", Some(json!({ "bytes": "1Gi" }))),
+                borrowing("Forbidden"),
+            ])
+            .fails(set2(no_guarantee(), borrowing("Forbidden"))),
+            case(
+                "spec.guaranteed.bytes",
+                "spec.guaranteed.bytes",
+                "must be more than 0",
+            )
+            .passes(guarantee("1", "1Gi"))
+            .fails(guarantee("0", "1Gi")),
+        ]
+    };
+    [of(Kind::Tenant), of(Kind::Quota)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn quota_cases() -> Vec<Case> {
+    let case = |at, path, message| Case::new(Kind::Quota, at, path, message);
+    let selector = || {
+        (
+            "/spec/selector",
+            Some(json!({ "matchLabels": { "team": "a" } })),
+        )
+    };
+    let limit = |limit: Value| set("/spec/limit", limit);
+    vec![
+        case(
+            "",
+            "",
+            "metadata.name must be at most 63 characters: each of its tenants carries it",
+        )
+        .passes(set("/metadata/name", "q".repeat(63)))
+        .fails(set("/metadata/name", "q".repeat(64))),
+        case(
+            "spec",
+            "spec",
+            "must have exactly one of tenants and selector",
+        )
+        .passes(vec![])
+        .passes(set2(("/spec/tenants", None), selector()))
+        .fails(vec![selector()])
+        .fails(vec![("/spec/tenants", None)]),
+        case("spec", "spec", "must give guaranteed, limit or both")
+            .passes(vec![("/spec/limit", None)])
+            .passes(vec![("/spec/guaranteed", None)])
+            .fails(set2(("/spec/limit", None), ("/spec/guaranteed", None))),
+        case(
+            "spec.poolRef",
+            "spec.poolRef",
+            "cannot be changed; create another CacheQuota",
+        )
+        .on_update()
+        .passes(set("/spec/limit/bytes", "3Gi"))
+        .fails(set("/spec/poolRef/name", "other")),
+        case(
+            "spec.limit",
+            "spec.limit",
+            "must give bytes, objects or both; leave limit out for no limit",
+        )
+        .passes(limit(json!({ "objects": 1 })))
+        .fails(limit(json!({}))),
+        case(
+            "spec.limit.bytes",
+            "spec.limit.bytes",
+            "must be more than 0",
+        )
+        .passes(guarantee("1", "1"))
+        .fails(set2(
+            ("/spec/guaranteed", None),
+            ("/spec/limit", Some(json!({ "bytes": "0" }))),
+        )),
     ]
 }
 
@@ -356,6 +516,8 @@ pub fn cases() -> Vec<Case> {
         slab_cases(),
         size_cases(),
         tenant_cases(),
+        figure_cases(),
+        quota_cases(),
         node_cases(),
     ]
     .into_iter()

@@ -10,7 +10,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::AddNullable;
 use serde_json::Value;
 
-use crate::{CacheNode, CachePool, CacheTenant};
+use crate::{CacheNode, CachePool, CacheQuota, CacheTenant};
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +47,7 @@ pub fn generate() -> Result<Vec<(&'static str, String)>, GenerateError> {
     Ok(vec![
         ("cachepools.yaml", render::<CachePool>()?),
         ("cachetenants.yaml", render::<CacheTenant>()?),
+        ("cachequotas.yaml", render::<CacheQuota>()?),
         ("cachenodes.yaml", render::<CacheNode>()?),
     ])
 }

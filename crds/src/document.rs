@@ -10,6 +10,7 @@ use serde_saphyr::UserMessageFormatter;
 use crate::admission::Admission;
 use crate::pool::CachePool;
 use crate::problem::{Problem, Problems};
+use crate::quota::CacheQuota;
 use crate::tenant::CacheTenant;
 use crate::{GROUP, VERSION};
 
@@ -28,6 +29,8 @@ pub enum Document {
     Pool(Box<CachePool>),
     /// A CacheTenant.
     Tenant(Box<CacheTenant>),
+    /// A CacheQuota.
+    Quota(Box<CacheQuota>),
 }
 
 /// One thing that is wrong in one document of a file.
@@ -86,7 +89,7 @@ fn lines(problems: &[DocumentProblem]) -> String {
         .join("\n")
 }
 
-/// Reads the CachePools and CacheTenants of a file, checked and with defaults. `file` is what
+/// Reads the CachePools, CacheTenants and CacheQuotas of a file, checked and with defaults. `file` is what
 /// messages call it. Empty documents are skipped.
 ///
 /// # Errors
@@ -151,6 +154,7 @@ fn label(file: &str, at: usize, value: &Value) -> String {
 struct Reader {
     pools: Option<Admission>,
     tenants: Option<Admission>,
+    quotas: Option<Admission>,
 }
 
 impl Reader {
@@ -165,6 +169,11 @@ impl Reader {
                 let tenant: CacheTenant = admit(&mut self.tenants, value)?;
                 tenant.settings()?;
                 Ok(Document::Tenant(Box::new(tenant)))
+            }
+            Kind::Quota => {
+                let quota: CacheQuota = admit(&mut self.quotas, value)?;
+                quota.settings()?;
+                Ok(Document::Quota(Box::new(quota)))
             }
         }
     }
@@ -184,6 +193,7 @@ fn admit<T: JsonSchema + DeserializeOwned>(
 enum Kind {
     Pool,
     Tenant,
+    Quota,
 }
 
 fn kind_of(value: &Value) -> Result<Kind, Problem> {
@@ -213,17 +223,18 @@ fn kind_of(value: &Value) -> Result<Kind, Problem> {
     match text("kind") {
         Some("CachePool") => Ok(Kind::Pool),
         Some("CacheTenant") => Ok(Kind::Tenant),
+        Some("CacheQuota") => Ok(Kind::Quota),
         Some("CacheNode") => Err(Problem::new(
             "kind",
             "a CacheNode is written by the operator; leave it out",
         )),
         Some(other) => Err(Problem::new(
             "kind",
-            format!("'{other}' is not known; it must be CachePool or CacheTenant"),
+            format!("'{other}' is not known; it must be CachePool, CacheTenant or CacheQuota"),
         )),
         None => Err(Problem::new(
             "kind",
-            "is required: CachePool or CacheTenant",
+            "is required: CachePool, CacheTenant or CacheQuota",
         )),
     }
 }

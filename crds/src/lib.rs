@@ -8,10 +8,10 @@
 //! | unknown fields, defaults, types, required, enums, patterns, bounds | schema | [`Admission`] |
 //! | arithmetic between fields, what may not change | CEL rules in the schema | [`Admission`] |
 //! | keys of `nodes.selector`, numbers | no: operator, [`CachePool::settings`] | the same |
-//! | tenants name a pool that exists, ids are used once | no: operator | [`PoolFile`] |
+//! | tenants and quotas name what exists, ids are used once | no: operator | [`PoolFile`] |
 //!
-//! Nothing downstream reads the raw objects: [`PoolSettings`] and [`TenantSettings`] hold plain
-//! numbers that were checked once, so that building from them cannot fail. This crate does no
+//! Nothing downstream reads the raw objects: [`PoolSettings`], [`TenantSettings`] and
+//! [`QuotaSettings`] hold plain numbers that were checked once, so that building from them cannot fail. This crate does no
 //! I/O, and it must stay quick to compile, because the command line links it: no Kubernetes
 //! client, no async runtime.
 
@@ -35,6 +35,11 @@ mod pool;
 mod pool_file;
 mod problem;
 mod quantity;
+#[expect(
+    unreachable_pub,
+    reason = "kube's derive copies each struct into a function"
+)]
+mod quota;
 mod settings;
 #[expect(
     unreachable_pub,
@@ -50,13 +55,19 @@ pub use node::{
     CacheNode, CacheNodeSpec, CacheNodeStatus, HugepageFacts, MemoryFacts, NodeCapability,
 };
 pub use pool::{
-    CachePool, CachePoolSpec, CachePoolStatus, Masters, Medium, Nodes, NodesStatus, Phase,
-    Placement, Tier,
+    CachePool, CachePoolSpec, CachePoolStatus, Masters, Medium, Nodes, NodesStatus, Overcommit,
+    Phase, Placement, Quotas, Tier,
 };
 pub use pool_file::PoolFile;
 pub use problem::{Problem, Problems};
 pub use quantity::{Quantity, QuantityError, rounded};
-pub use settings::{PoolSettings, SubjectSettings, TenantSettings};
+pub use quota::{
+    Borrowing, CacheQuota, CacheQuotaSpec, CacheQuotaStatus, Guaranteed, MAX_ROWS, OnExceed,
+    Pinned, QuotaRef, QuotaRow, TenantSelector,
+};
+pub use settings::{
+    Figures, PoolSettings, QuotaSettings, SubjectSettings, TenantChoice, TenantSettings,
+};
 pub use tenant::{
     Access, CacheTenant, CacheTenantSpec, CacheTenantStatus, Limit, PoolRef, ServiceAccountRef,
     Subject,

@@ -100,6 +100,29 @@ pub struct CachePoolSpec {
     /// Where objects are put.
     #[serde(default)]
     pub placement: Placement,
+    /// What tenants are promised.
+    #[serde(default)]
+    pub quotas: Quotas,
+}
+
+/// What tenants are promised.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Quotas {
+    /// What happens when tenants and quotas are guaranteed more than the pool has.
+    #[serde(default)]
+    pub overcommit: Overcommit,
+}
+
+/// What happens when more is guaranteed than there is.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Overcommit {
+    /// All guarantees shrink in proportion, and the condition QuotaOvercommitted says so.
+    #[default]
+    Warn,
+    /// The youngest tenants and quotas whose guarantees do not fit any more get none. What fits
+    /// is judged by the tiers' size on all nodes of the pool.
+    Refuse,
 }
 
 /// The metadata servers of a pool.

@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 
 use crate::DEFAULT_NAMESPACE;
-use crate::pool::{CachePool, Tier};
+use crate::pool::{CachePool, Overcommit, Tier};
 use crate::problem::{Problem, Problems};
 use crate::quantity::Quantity;
 use crate::tenant::{Access, CacheTenant, Subject};
 
+mod quota;
 #[cfg(test)]
 mod tests;
+
+use quota::Said;
+pub use quota::{Figures, QuotaSettings, TenantChoice};
 
 /// Agents that `larder up` starts for a pool without `nodes.count`: enough to see bytes move
 /// between two of them.
@@ -46,6 +50,8 @@ pub struct PoolSettings {
     pub slab_bytes: u64,
     /// Copies of each object that does not ask for another number; at least 1.
     pub replica_factor: u32,
+    /// What happens when more is guaranteed than there is.
+    pub overcommit: Overcommit,
 }
 
 /// A tenant in numbers.
@@ -63,10 +69,12 @@ pub struct TenantSettings {
     pub subjects: Vec<SubjectSettings>,
     /// What it may do.
     pub access: Access,
-    /// Most bytes; at least 1.
-    pub limit_bytes: Option<u64>,
-    /// Most objects; at least 1.
-    pub limit_objects: Option<u64>,
+    /// Labels of the CacheTenant, for the selectors of quotas.
+    pub labels: BTreeMap<String, String>,
+    /// Guarantee and limits of its own.
+    pub figures: Figures,
+    /// `quotaRef`: the quota that it is to share.
+    pub quota_name: Option<String>,
     /// Most bytes that readers on one node hold as views; `None` means a quarter of
     /// [`PoolSettings::node_dram_bytes`].
     pub view_bytes: Option<u64>,
@@ -132,6 +140,7 @@ impl CachePool {
             node_dram_bytes,
             slab_bytes,
             replica_factor,
+            overcommit: self.spec.quotas.overcommit,
         })
     }
 }
@@ -178,19 +187,19 @@ impl CacheTenant {
             );
             problems.push(Problem::new("spec.tenantId", message));
         }
-        let limit = self.spec.limit.as_ref();
-        let limit_bytes = limit
-            .and_then(|limit| limit.bytes.as_ref())
-            .and_then(|bytes| bytes_of(bytes, "spec.limit.bytes", &mut problems));
-        let limit_objects = limit.and_then(|limit| limit.objects);
-        for (path, count) in [
-            ("spec.limit.bytes", limit_bytes),
-            ("spec.limit.objects", limit_objects),
-        ] {
-            if count == Some(0) {
-                problems.push(Problem::new(path, "must be more than 0"));
-            }
+        let said = Said {
+            guaranteed: self.spec.guaranteed.as_ref(),
+            limit: self.spec.limit.as_ref(),
+            pinned: self.spec.pinned.as_ref(),
+            borrowing: self.spec.borrowing,
+            on_exceed: self.spec.on_exceed,
+        };
+        let quota_name = self.spec.quota_ref.as_ref().map(|quota| quota.name.clone());
+        if quota_name.is_some() && !said.is_silent() {
+            let message = "takes the figures of that CacheQuota; leave other figures out";
+            problems.push(Problem::new("spec.quotaRef", message));
         }
+        let figures = said.figures(&mut problems);
         let view_bytes = self.spec.view_bytes.as_ref();
         let view_bytes =
             view_bytes.and_then(|bytes| bytes_of(bytes, "spec.viewBytes", &mut problems));
@@ -207,8 +216,9 @@ impl CacheTenant {
             pool_name: self.spec.pool_ref.name.clone(),
             tenant_id,
             access: self.spec.access,
-            limit_bytes,
-            limit_objects,
+            labels: self.metadata.labels.clone().unwrap_or_default(),
+            figures,
+            quota_name,
             view_bytes,
         })
     }

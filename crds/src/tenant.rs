@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::{self, Condition};
 use crate::quantity::Quantity;
+use crate::quota::{Borrowing, Guaranteed, OnExceed, Pinned, QuotaRef};
 
 /// One tenant of a pool: an identity with its own keys and limits.
 // Namespace (63) + '.' + name (64) fit an id of 128.
@@ -54,7 +55,27 @@ use crate::quantity::Quantity;
          (!has(self.tenantId) || self.tenantId == oldSelf.tenantId)"
     )
     .message("cannot be set, changed or removed after creation; create another CacheTenant")
-    .field_path(".tenantId")
+    .field_path(".tenantId"),
+    validation = Rule::new(
+        "!has(self.quotaRef) || !(has(self.guaranteed) || has(self.limit) || has(self.pinned) || \
+         has(self.borrowing) || has(self.onExceed))"
+    )
+    .message(
+        "takes the figures of that CacheQuota; leave quotaRef out, or guaranteed, limit, pinned, \
+         borrowing and onExceed"
+    )
+    .field_path(".quotaRef"),
+    validation = Rule::new(
+        "!has(self.guaranteed) || !has(self.limit) || !has(self.limit.bytes) || \
+         quantity(self.guaranteed.bytes).compareTo(quantity(self.limit.bytes)) <= 0"
+    )
+    .message("must not be more than limit.bytes")
+    .field_path(".guaranteed"),
+    validation = Rule::new(
+        "!has(self.borrowing) || self.borrowing == 'Allowed' || has(self.guaranteed)"
+    )
+    .message("must be Allowed without guaranteed, or nothing could be stored")
+    .field_path(".borrowing")
 )]
 pub struct CacheTenantSpec {
     /// The pool, in the same namespace.
@@ -74,9 +95,27 @@ pub struct CacheTenantSpec {
     /// What the tenant may do with its objects.
     #[serde(default)]
     pub access: Access,
+    /// What the tenant may take whatever others do. Absent means nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guaranteed: Option<Guaranteed>,
     /// How much the tenant may take. Absent means no limit but the pool's size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
+    /// How much the tenant's hard pins may hold. Absent means a quarter of its limit, or of the
+    /// pool without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<Pinned>,
+    /// Whether the tenant may take more than the guarantee. Absent means Allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub borrowing: Option<Borrowing>,
+    /// What a put beyond the limits does. Absent means EvictOwn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_exceed: Option<OnExceed>,
+    /// Instead of figures of its own: the CacheQuota that the tenant shares. That quota has to
+    /// name the tenant. A tenant with figures of its own may be named by a quota, too, and is then
+    /// held to both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_ref: Option<QuotaRef>,
     /// Most bytes that readers on one node may hold as views at a time; beyond it a get copies.
     /// 0 means that every get copies. Absent means a quarter of the pool's size on a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,7 +197,15 @@ pub struct CacheTenantStatus {
     /// Identity of the tenant in the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// Bytes that the tenant's objects take.
+    /// What the tenant's guarantee comes to, in bytes: whole slabs, and less while all guarantees
+    /// of the pool are more than it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_bytes: Option<u64>,
+    /// Name of the CacheQuota that the tenant shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub quota: Option<String>,
+    /// Bytes that the tenant's objects are charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
     /// The same in three digits for people, such as 1.5Gi.

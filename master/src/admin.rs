@@ -2,6 +2,7 @@
 
 mod drain;
 pub(crate) mod objects;
+mod quotas;
 mod reject;
 
 use std::sync::Arc;
@@ -14,18 +15,18 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use larder_http::Limits;
-use larder_store::TenantPolicy;
 use larder_telemetry::Registry;
 use larder_telemetry::metrics::CONTENT_TYPE;
-use larder_types::{Access, Principal, Reason, TenantId};
+use larder_types::{Principal, Reason, TenantId};
 use larder_wire::CallError;
 use larder_wire::limit::MAX_CREDENTIAL_BYTES;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::config::TenantConfig;
 use crate::event::{AdminAsk, Event};
 use crate::identity::{Identity, IdentityError};
 use crate::node::Role;
@@ -60,20 +61,6 @@ pub(crate) struct Admin {
 #[derive(Clone, Debug)]
 struct Asker(Principal);
 
-/// Body of `PUT /v1/tenants/{id}`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PolicyBody {
-    #[serde(default)]
-    access: Access,
-    #[serde(default)]
-    limit_bytes: Option<u64>,
-    #[serde(default)]
-    limit_objects: Option<u64>,
-    #[serde(default)]
-    view_bytes: Option<u64>,
-}
-
 /// Serves the admin port until `stop` ends.
 pub(crate) async fn serve(
     listener: TcpListener,
@@ -94,6 +81,12 @@ fn router(admin: Admin) -> Router {
         .route(
             "/v1/tenants/{id}/objects",
             get(objects::list).delete(objects::remove),
+        )
+        .route("/v1/tenants/{id}/quota", get(quotas::of_tenant))
+        .route("/v1/quotas", get(quotas::all))
+        .route(
+            "/v1/quotas/{name}",
+            get(quotas::one).put(quotas::set).delete(quotas::delete),
         )
         .route("/v1/agents", get(agents))
         .route(
@@ -249,18 +242,8 @@ async fn put_tenant(
     body: axum::body::Bytes,
 ) -> Result<Response, Rejection> {
     let tenant = TenantId::new(&id).map_err(Rejection::bad_argument)?;
-    let PolicyBody {
-        access,
-        limit_bytes,
-        limit_objects,
-        view_bytes,
-    } = serde_json::from_slice(&body).map_err(Rejection::bad_argument)?;
-    let policy = TenantPolicy {
-        access,
-        limit_bytes,
-        limit_objects,
-        view_bytes,
-    };
+    let config: TenantConfig = named("tenant", &id, &body)?;
+    let (_, policy) = config.into_policy();
     admin
         .change(
             &asker,
@@ -269,6 +252,17 @@ async fn put_tenant(
             AdminAsk::TenantSet(tenant, policy),
         )
         .await
+}
+
+/// The body of a change with the name of its path in it.
+fn named<T: DeserializeOwned>(field: &str, name: &str, body: &[u8]) -> Result<T, Rejection> {
+    let mut fields: serde_json::Map<String, Value> =
+        serde_json::from_slice(body).map_err(Rejection::bad_argument)?;
+    if let Some(other) = fields.insert(field.to_owned(), name.into()) {
+        let wrong = format!("`{field}` stands in the path; leave {other} out of the body");
+        return Err(Rejection::bad_argument(wrong));
+    }
+    serde_json::from_value(Value::Object(fields)).map_err(Rejection::bad_argument)
 }
 
 async fn delete_tenant(

@@ -1,11 +1,11 @@
 //! What the leader is told: one typed event, over one bounded channel, from everybody.
 
-use larder_types::{AgentName, Key, Principal, TenantId};
+use larder_types::{AgentName, Key, Principal, QuotaName, TenantId};
 use larder_wire::{CallError, Header, Purpose, Refused, Welcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use larder_store::TenantPolicy;
+use larder_store::{QuotaPolicy, TenantPolicy};
 
 use crate::rpc::Body;
 
@@ -55,6 +55,16 @@ pub(crate) enum AdminAsk {
     TenantSet(TenantId, TenantPolicy),
     /// Delete a tenant with everything that it holds.
     TenantDelete(TenantId),
+    /// What the quota of a tenant comes to.
+    TenantQuota(TenantId),
+    /// All quotas that tenants share.
+    Quotas,
+    /// One of them.
+    Quota(QuotaName),
+    /// Make a quota or change it.
+    QuotaSet(QuotaName, QuotaPolicy),
+    /// Release the tenants of a quota from it.
+    QuotaDelete(QuotaName),
     /// All agents.
     Agents,
     /// Empty an agent, or no longer.

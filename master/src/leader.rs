@@ -9,6 +9,7 @@ mod commit;
 mod decide;
 mod events;
 mod peers;
+mod quotas;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +28,7 @@ use tokio::sync::mpsc;
 use crate::agents::AgentTable;
 use crate::calls::CallTable;
 use crate::clock::PoolClock;
-use crate::config::TenantConfig;
+use crate::config::{QuotaConfig, TenantConfig};
 use crate::event::Event;
 use crate::events::Events;
 use crate::log::{Log, LogError};
@@ -191,13 +192,22 @@ impl<L: Log> Leading<L> {
         }
     }
 
-    /// Makes the tenants that exist from the start. Before anything is served.
-    pub(crate) fn make_tenants(&mut self, tenants: Vec<TenantConfig>) -> CallResult<()> {
-        for config in tenants {
+    /// Makes the tenants and quotas that exist from the start. Before anything is served.
+    pub(crate) fn make_tenants(
+        &mut self,
+        tenants: Vec<TenantConfig>,
+        quotas: Vec<QuotaConfig>,
+    ) -> CallResult<()> {
+        let quotas = quotas.into_iter().map(|config| {
+            let (quota, policy) = config.into_policy();
+            Request::QuotaSet { quota, policy }
+        });
+        let tenants = tenants.into_iter().map(|config| {
             let (tenant, policy) = config.into_policy();
-            if let Outcome::Known(Err(error), _) =
-                self.decide(&Request::TenantSet { tenant, policy })
-            {
+            Request::TenantSet { tenant, policy }
+        });
+        for request in quotas.chain(tenants) {
+            if let Outcome::Known(Err(error), _) = self.decide(&request) {
                 return Err(error);
             }
             self.settle();

@@ -20,6 +20,7 @@ mod listener;
 pub mod log;
 mod metrics;
 mod node;
+mod quota;
 mod ready_file;
 pub mod root_key;
 mod rpc;

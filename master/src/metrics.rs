@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use larder_store::{Discard, Health, Leader, SlabPhase, State, Why};
 use larder_telemetry::metrics::{CounterHandle, HistogramHandle};
 use larder_telemetry::{Metric, Registry};
-use larder_types::TenantId;
+use larder_types::{Reason, TenantId};
 use larder_wire::{CallError, Kind};
 use tokio::time::Instant;
 
@@ -76,6 +76,19 @@ impl MasterMetrics {
             .inc(Metric::MasterRefusedTotal, &[error.reason.label()], 1);
     }
 
+    /// A put was refused by the quota of its tenant.
+    pub(crate) fn quota_refused(&mut self, tenant: &TenantId, reason: Reason) {
+        self.registry.inc(
+            Metric::TenantRefusalsTotal,
+            &[tenant.as_str(), reason.label()],
+            1,
+        );
+        // So that the series goes with the tenant, even if no page was asked in between.
+        if !self.shown.contains(tenant) {
+            self.shown.insert(tenant.clone());
+        }
+    }
+
     fn counter(&mut self, kind: Kind, code: &'static str) -> &CounterHandle {
         let registry = &self.registry;
         self.answered
@@ -96,8 +109,14 @@ impl MasterMetrics {
     }
 
     /// Brings the gauges up to date. Asked when a page is, not at every change.
-    pub(crate) fn refresh(&mut self, state: &State, leader: &Leader, clients: usize) {
+    pub(crate) fn refresh(&mut self, state: &State, leader: &mut Leader, clients: usize) {
         let set = |metric, labels: &[&str], value| self.registry.set(metric, labels, value);
+        let effective = leader.effective(state).clone();
+        set(
+            Metric::MasterGuaranteedBytes,
+            &[],
+            effective.requested_bytes,
+        );
         for (id, tenant) in state.tenants() {
             let label = [id.as_str()];
             set(Metric::MasterObjects, &label, tenant.objects().len() as u64);
@@ -107,6 +126,16 @@ impl MasterMetrics {
                 Some(limit) => set(Metric::MasterLimitBytes, &label, limit),
                 None => drop(self.registry.remove(Metric::MasterLimitBytes, &label)),
             }
+            let guaranteed = effective.tenants.get(id).map_or(0, |s| s.guaranteed_bytes);
+            let charged = tenant.used_bytes().saturating_add(leader.reserved_of(id).0);
+            let borrowed = charged.saturating_sub(guaranteed);
+            set(
+                Metric::TenantRequestedBytes,
+                &label,
+                tenant.policy().guaranteed_bytes,
+            );
+            set(Metric::TenantEffectiveBytes, &label, guaranteed);
+            set(Metric::TenantBorrowedBytes, &label, borrowed);
         }
         let present: BTreeSet<TenantId> = state.tenants().map(|(id, _)| id.clone()).collect();
         self.signals.refresh(&self.registry, &leader.signals(state));

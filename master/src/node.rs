@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::admin::{self, Admin};
 use crate::clock::PoolClock;
-use crate::config::{Config, ConfigError, TenantConfig};
+use crate::config::{Config, ConfigError, QuotaConfig, TenantConfig};
 use crate::connection::Shared;
 use crate::event::Event;
 use crate::events::{Events, zmq};
@@ -104,8 +104,8 @@ pub enum MasterError {
         /// Why.
         source: io::Error,
     },
-    /// A tenant of the tenants file.
-    #[error("a tenant of the tenants file was refused")]
+    /// A tenant of the tenants file, or a quota of the quotas file.
+    #[error("a tenant of the tenants file or a quota of the quotas file was refused")]
     Tenant(#[source] CallError),
     /// The state does not fit its log.
     #[error("the state of the pool is broken; restart this master: the pool starts empty")]
@@ -137,6 +137,7 @@ impl MasterError {
 pub struct Master {
     config: Config,
     tenants: Vec<TenantConfig>,
+    quotas: Vec<QuotaConfig>,
     root: RootKey,
     incarnation: Incarnation,
     identity: Arc<dyn Identity>,
@@ -155,7 +156,7 @@ impl Master {
     /// [`MasterError`], before anything was changed.
     pub async fn bind(config: Config) -> Result<Self, MasterError> {
         let registry = Registry::new(Component::Master);
-        let (tenants, root, identity) = read_files(&config, &registry).await?;
+        let (tenants, quotas, root, identity) = read_files(&config, &registry).await?;
         if let Some(path) = &config.ready_file {
             ready_file::remove(path)?;
         }
@@ -165,6 +166,7 @@ impl Master {
         Ok(Self {
             zmq,
             tenants,
+            quotas,
             root,
             // Never 0: that means nobody.
             incarnation: Incarnation(SmallRng::from_os_rng().random_range(1..=u64::MAX)),
@@ -224,6 +226,7 @@ impl Master {
             },
             config: self.config,
             tenants: self.tenants,
+            quotas: self.quotas,
             root: self.root,
             incarnation: self.incarnation,
             registry: self.registry,
@@ -250,22 +253,29 @@ impl Master {
     }
 }
 
+/// Tenants and quotas from the start, the root of keys, and who proves identities.
+type Files = (
+    Vec<TenantConfig>,
+    Vec<QuotaConfig>,
+    RootKey,
+    Arc<dyn Identity>,
+);
+
 /// What a configuration names, read and checked.
-pub(crate) async fn read_files(
-    config: &Config,
-    registry: &Registry,
-) -> Result<(Vec<TenantConfig>, RootKey, Arc<dyn Identity>), MasterError> {
+pub(crate) async fn read_files(config: &Config, registry: &Registry) -> Result<Files, MasterError> {
     config.check()?;
     let tenants = config.load_tenants()?;
+    let quotas = config.load_quotas()?;
     let root = root_key::load(&config.root_key_file)?;
     let identity = identity::load(config, registry).await?;
-    Ok((tenants, root, identity))
+    Ok((tenants, quotas, root, identity))
 }
 
 /// What the role loop needs.
 struct Parts {
     config: Config,
     tenants: Vec<TenantConfig>,
+    quotas: Vec<QuotaConfig>,
     root: RootKey,
     incarnation: Incarnation,
     registry: Registry,
@@ -339,7 +349,7 @@ impl Parts {
             leading = leading.with_events(Events::new(epoch, events, feeds, registry));
         }
         leading
-            .make_tenants(self.tenants.clone())
+            .make_tenants(self.tenants.clone(), self.quotas.clone())
             .map_err(MasterError::Tenant)?;
         Ok(leading)
     }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use larder_crds::Condition;
+use larder_crds::{Condition, rounded};
 
 use crate::reasons::{ConditionType, Reason};
 
@@ -99,6 +99,58 @@ pub fn changed<'a>(old: &[Condition], wanted: &'a [Wanted]) -> Vec<&'a Wanted> {
         })
     };
     wanted.iter().filter(is_new).collect()
+}
+
+/// Whether what a spec guarantees is there. `known` is what the master was told and what that
+/// comes to; nothing is said before it has been told.
+#[must_use]
+pub fn guaranteed(spec_bytes: u64, is_refused: bool, known: Option<(u64, u64)>) -> Option<Wanted> {
+    let wanted = |status, reason, message: String| {
+        Some(Wanted::new(
+            ConditionType::Guaranteed,
+            status,
+            reason,
+            message,
+        ))
+    };
+    let bytes = rounded(spec_bytes);
+    if spec_bytes == 0 {
+        let message = "the spec guarantees nothing".to_owned();
+        return wanted(false, Reason::NoGuarantee, message);
+    }
+    if is_refused {
+        let message = format!("the guarantees of older tenants and quotas leave less than {bytes}");
+        return wanted(false, Reason::GuaranteeRefused, message);
+    }
+    match known {
+        Some((told, comes_to)) if told == spec_bytes && comes_to >= spec_bytes => {
+            let message = format!("{bytes} are kept for it");
+            wanted(true, Reason::GuaranteeHeld, message)
+        }
+        Some((told, comes_to)) if told == spec_bytes => {
+            let message = format!("of {bytes} the pool has {}", rounded(comes_to));
+            wanted(false, Reason::GuaranteeScaled, message)
+        }
+        _ => None,
+    }
+}
+
+/// Most names in a message.
+const NAMED_MAX: usize = 5;
+
+/// A few names, and how many more there are.
+#[must_use]
+pub fn named<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+    let more = names.len().saturating_sub(NAMED_MAX);
+    let mut text = names
+        .take(NAMED_MAX)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
 }
 
 /// Whether a condition of this type is `True`.

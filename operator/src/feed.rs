@@ -17,7 +17,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Resource, ResourceExt};
-use larder_crds::{CachePool, CacheTenant};
+use larder_crds::{CachePool, CacheQuota, CacheTenant};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
@@ -33,6 +33,8 @@ pub enum Trigger {
     Pool(ObjectRef<CachePool>),
     /// A tenant.
     Tenant(ObjectRef<CacheTenant>),
+    /// A quota.
+    Quota(ObjectRef<CacheQuota>),
 }
 
 impl Trigger {
@@ -47,6 +49,12 @@ impl Trigger {
     pub fn tenant(namespace: &str, name: &str) -> Self {
         Self::Tenant(ObjectRef::new(name).within(namespace))
     }
+
+    /// The quota of this name.
+    #[must_use]
+    pub fn quota(namespace: &str, name: &str) -> Self {
+        Self::Quota(ObjectRef::new(name).within(namespace))
+    }
 }
 
 /// Where triggers go.
@@ -56,6 +64,8 @@ pub struct Triggers {
     pub pools: mpsc::Sender<ObjectRef<CachePool>>,
     /// To the controller of tenants.
     pub tenants: mpsc::Sender<ObjectRef<CacheTenant>>,
+    /// To the controller of quotas.
+    pub quotas: mpsc::Sender<ObjectRef<CacheQuota>>,
 }
 
 impl Triggers {
@@ -64,6 +74,7 @@ impl Triggers {
         let sent = match trigger {
             Trigger::Pool(pool) => self.pools.send(pool).await.is_ok(),
             Trigger::Tenant(tenant) => self.tenants.send(tenant).await.is_ok(),
+            Trigger::Quota(quota) => self.quotas.send(quota).await.is_ok(),
         };
         if !sent {
             tracing::debug!("a trigger came after the controllers had ended");

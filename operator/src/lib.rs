@@ -1,4 +1,5 @@
-//! The operator of Larder: turns CachePools and CacheTenants into what runs in the cluster.
+//! The operator of Larder: turns CachePools, CacheTenants and CacheQuotas into what runs in the
+//! cluster.
 //!
 //! Each kind is reconciled by five calls in a row: *observe* (the watches and the master),
 //! *validate* and *build* (pure), *apply* (writes what differs, in a fixed order), *status* (one
@@ -38,6 +39,7 @@ pub mod names;
 pub mod node;
 pub mod pool;
 pub mod probes;
+pub mod quota;
 pub mod reasons;
 pub mod stores;
 pub mod tenant;
@@ -106,11 +108,17 @@ async fn lead(parts: &Parts) {
     );
     let (pools, pool_triggers) = mpsc::channel(TRIGGERS_MAX);
     let (tenants, tenant_triggers) = mpsc::channel(TRIGGERS_MAX);
-    let triggers = Triggers { pools, tenants };
+    let (quotas, quota_triggers) = mpsc::channel(TRIGGERS_MAX);
+    let triggers = Triggers {
+        pools,
+        tenants,
+        quotas,
+    };
     // Dropped at the end of this function, and all watches with it.
     let mut watches = JoinSet::new();
     let namespace = parts.config.watch_namespace.as_deref();
     let (pool_queue, tenant_queue) = (held(pool_triggers), held(tenant_triggers));
+    let quota_queue = held(quota_triggers);
     let stores = Stores::start(&client, namespace, &parts.metrics, &triggers, &mut watches).await;
     let Ok(stores) = stores else { return };
     drop(triggers);
@@ -141,13 +149,19 @@ async fn lead(parts: &Parts) {
         .run(pool::reconcile, pool::on_error, context.clone())
         .for_each(ready);
     let tenants = Controller::for_stream(stream::pending(), stores.tenants.clone())
-        .with_config(limits)
+        .with_config(limits.clone())
         .reconcile_on(tenant_queue)
         .run(tenant::reconcile, tenant::on_error, context.clone())
+        .for_each(ready);
+    let quotas = Controller::for_stream(stream::pending(), stores.quotas.clone())
+        .with_config(limits)
+        .reconcile_on(quota_queue)
+        .run(quota::reconcile, quota::on_error, context.clone())
         .for_each(ready);
     tokio::select! {
         () = pools => {}
         () = tenants => {}
+        () = quotas => {}
         () = node::sweep::run(&context) => {}
         _ = watches.join_next() => {}
     }

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use larder_crds::{Access, TenantSettings};
+use larder_crds::{Access, Borrowing, Figures, OnExceed};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -77,6 +77,45 @@ impl MasterError {
     }
 }
 
+/// Guarantee and limits as masters know them. What is not said stays out: thousands of tenants
+/// share one ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyFigures {
+    /// What may be charged whatever others do.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub guaranteed_bytes: u64,
+    /// Most bytes.
+    pub limit_bytes: Option<u64>,
+    /// Most objects.
+    pub limit_objects: Option<u64>,
+    /// Most bytes of hard pins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_pinned_bytes: Option<u64>,
+    /// Whether more than the guarantee may be taken.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub borrowing: Borrowing,
+    /// What a put beyond does.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_exceed: OnExceed,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl From<&Figures> for PolicyFigures {
+    fn from(figures: &Figures) -> Self {
+        Self {
+            guaranteed_bytes: figures.guaranteed_bytes,
+            limit_bytes: figures.limit_bytes,
+            limit_objects: figures.limit_objects,
+            limit_pinned_bytes: figures.limit_pinned_bytes,
+            borrowing: figures.borrowing,
+            on_exceed: figures.on_exceed,
+        }
+    }
+}
+
 /// What a master shall know of a tenant: a line of its tenants file, and the body of the call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TenantPolicy {
@@ -84,24 +123,24 @@ pub struct TenantPolicy {
     pub tenant: String,
     /// What it may do.
     pub access: Access,
-    /// Most bytes.
-    pub limit_bytes: Option<u64>,
-    /// Most objects.
-    pub limit_objects: Option<u64>,
+    /// How much.
+    #[serde(flatten)]
+    pub figures: PolicyFigures,
     /// Most bytes of views per agent.
     pub view_bytes: Option<u64>,
+    /// The quota that it shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cohort: Option<String>,
 }
 
-impl From<&TenantSettings> for TenantPolicy {
-    fn from(tenant: &TenantSettings) -> Self {
-        Self {
-            tenant: tenant.tenant_id.clone(),
-            access: tenant.access,
-            limit_bytes: tenant.limit_bytes,
-            limit_objects: tenant.limit_objects,
-            view_bytes: tenant.view_bytes,
-        }
-    }
+/// What a master shall know of a quota: a line of its quotas file, and the body of the call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QuotaPolicy {
+    /// The name.
+    pub quota: String,
+    /// How much its tenants may hold together.
+    #[serde(flatten)]
+    pub figures: PolicyFigures,
 }
 
 /// `GET /v1/status`, as far as the operator needs it.
@@ -115,6 +154,12 @@ pub struct StatusDocument {
     pub capacity_bytes: u64,
     /// Bytes that objects take.
     pub used_bytes: u64,
+    /// What all tenants and quotas ask to be guaranteed.
+    #[serde(default)]
+    pub guaranteed_bytes: u64,
+    /// Whether that is more than there is.
+    #[serde(default)]
+    pub overcommitted: bool,
 }
 
 /// One entry of `GET /v1/tenants`, as far as the operator needs it.
@@ -124,12 +169,17 @@ pub struct TenantDocument {
     pub tenant: String,
     /// What it may do.
     pub access: Access,
-    /// Most bytes.
-    pub limit_bytes: Option<u64>,
-    /// Most objects.
-    pub limit_objects: Option<u64>,
+    /// How much.
+    #[serde(flatten)]
+    pub figures: PolicyFigures,
     /// Most bytes of views per agent.
     pub view_bytes: Option<u64>,
+    /// The quota that it shares.
+    #[serde(default)]
+    pub cohort: Option<String>,
+    /// What its guarantee comes to.
+    #[serde(default)]
+    pub effective_guaranteed_bytes: u64,
     /// Bytes that its objects take.
     pub used_bytes: u64,
     /// Its objects.
@@ -142,10 +192,26 @@ impl TenantDocument {
     pub fn fits(&self, policy: &TenantPolicy) -> bool {
         self.tenant == policy.tenant
             && self.access == policy.access
-            && self.limit_bytes == policy.limit_bytes
-            && self.limit_objects == policy.limit_objects
+            && self.figures == policy.figures
             && self.view_bytes == policy.view_bytes
+            && self.cohort == policy.cohort
     }
+}
+
+/// One entry of `GET /v1/quotas`, as far as the operator needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct QuotaDocument {
+    /// The name.
+    pub quota: String,
+    /// How much its tenants may hold together.
+    #[serde(flatten)]
+    pub figures: PolicyFigures,
+    /// What its guarantee comes to.
+    pub effective_guaranteed_bytes: u64,
+    /// What its tenants are charged.
+    pub charged_bytes: u64,
+    /// Their objects.
+    pub charged_objects: u64,
 }
 
 /// One entry of `GET /v1/agents`, as far as the operator needs it.
@@ -190,6 +256,8 @@ pub struct MasterView {
     pub status: StatusDocument,
     /// By tenant id.
     pub tenants: BTreeMap<String, TenantDocument>,
+    /// By name.
+    pub quotas: BTreeMap<String, QuotaDocument>,
     /// By name of the node.
     pub agents: BTreeMap<String, AgentDocument>,
 }
@@ -202,6 +270,10 @@ pub trait MasterApi: Send + Sync + Debug {
     fn set_tenant<'a>(&'a self, pool: &'a PoolId, policy: &'a TenantPolicy) -> Call<'a, ()>;
     /// Removes a tenant with all that it stored; one that is gone is no error.
     fn delete_tenant<'a>(&'a self, pool: &'a PoolId, tenant: &'a str) -> Call<'a, ()>;
+    /// Makes a quota or changes it; the same again changes nothing.
+    fn set_quota<'a>(&'a self, pool: &'a PoolId, policy: &'a QuotaPolicy) -> Call<'a, ()>;
+    /// Releases the tenants of a quota from it; one that is gone is no error.
+    fn delete_quota<'a>(&'a self, pool: &'a PoolId, quota: &'a str) -> Call<'a, ()>;
 }
 
 /// A look at a master, and the one before it.
@@ -251,6 +323,16 @@ impl MasterViews {
                 .tenants
                 .remove(tenant)
                 .is_some()
+        });
+    }
+
+    /// The same of a quota.
+    pub fn forget_quota(&self, pool_uid: &str, quota: &str) {
+        self.0.send_if_modified(|views| {
+            let Some(looks) = views.get_mut(pool_uid) else {
+                return false;
+            };
+            Arc::make_mut(&mut looks.now).quotas.remove(quota).is_some()
         });
     }
 

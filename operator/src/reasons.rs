@@ -67,6 +67,14 @@ pub enum ConditionType {
     NodesReady,
     /// Nodes that should leave the pool may not yet.
     ScaleInBlocked,
+    /// What is guaranteed is there.
+    Guaranteed,
+    /// A tenant shares a CacheQuota.
+    QuotaBound,
+    /// The tenants that a quota names share it.
+    TenantsBound,
+    /// More is guaranteed than the pool has.
+    QuotaOvercommitted,
     /// It serves.
     Ready,
 }
@@ -80,15 +88,21 @@ impl ConditionType {
             Self::LeaderElected => "LeaderElected",
             Self::NodesReady => "NodesReady",
             Self::ScaleInBlocked => "ScaleInBlocked",
+            Self::Guaranteed => "Guaranteed",
+            Self::QuotaBound => "QuotaBound",
+            Self::TenantsBound => "TenantsBound",
+            Self::QuotaOvercommitted => "QuotaOvercommitted",
             Self::Ready => "Ready",
         }
     }
 }
 
 reasons! {
-    Accepted Normal ["CachePool" Accepted "True", "CacheTenant" Accepted "True"]
+    Accepted Normal ["CachePool" Accepted "True", "CacheTenant" Accepted "True",
+        "CacheQuota" Accepted "True"]
         "The spec is carried out.";
-    InvalidSpec Warning ["CachePool" Accepted "False", "CacheTenant" Accepted "False"]
+    InvalidSpec Warning ["CachePool" Accepted "False", "CacheTenant" Accepted "False",
+        "CacheQuota" Accepted "False"]
         "A field has a value that cannot be; the message names it.";
     NameTaken Warning ["CachePool" Accepted "False", "CacheTenant" Accepted "False"]
         "Somebody else's object has the name of one that is needed. Remove or rename it.";
@@ -97,7 +111,7 @@ reasons! {
     ApiRefused Warning ["CachePool" Accepted "False", "CacheTenant" Accepted "False"]
         "The API server refuses something that is needed; the message says what it said. Grant the \
          right or change what stands in the way: it is tried again by itself.";
-    PoolNotFound Warning ["CacheTenant" Accepted "False"]
+    PoolNotFound Warning ["CacheTenant" Accepted "False", "CacheQuota" Accepted "False"]
         "There is no CachePool of that name in the namespace. It is accepted once there is one.";
     TenantIdTaken Warning ["CacheTenant" Accepted "False"]
         "An older CacheTenant of the pool has the same id. Choose another tenantId.";
@@ -105,17 +119,19 @@ reasons! {
         "An older CacheTenant names the same ServiceAccount; an account is one tenant of a pool.";
     SubjectReserved Warning ["CacheTenant" Accepted "False"]
         "A subject is the ServiceAccount of masters, agents or the operator.";
-    PoolFull Warning ["CacheTenant" Accepted "False"]
-        "The tenants of the pool no longer fit one ConfigMap of 1 MiB. Use fewer subjects.";
+    PoolFull Warning ["CacheTenant" Accepted "False", "CacheQuota" Accepted "False"]
+        "The tenants and quotas of the pool no longer fit one ConfigMap of 1 MiB. Use fewer \
+         subjects, or fewer quotas.";
     NotAccepted Warning ["CachePool" LeaderElected "False", "CachePool" NodesReady "False",
-        "CachePool" Ready "False", "CacheTenant" Ready "False"]
+        "CachePool" Ready "False", "CacheTenant" Ready "False", "CacheQuota" Ready "False"]
         "See the condition Accepted.";
     Leading Normal ["CachePool" LeaderElected "True"]
         "A master leads and answers.";
     MasterStarting Normal ["CachePool" LeaderElected "False", "CachePool" Ready "False"]
         "No pod of the masters is ready yet.";
     MasterNotReached Warning ["CachePool" LeaderElected "False", "CachePool" Ready "False",
-        "CachePool" ScaleInBlocked "True", "CacheTenant" Ready "False"]
+        "CachePool" ScaleInBlocked "True", "CacheTenant" Ready "False",
+        "CacheQuota" Ready "False"]
         "The master does not answer the operator; the message says how the call failed.";
     AllReady Normal ["CachePool" NodesReady "True"]
         "Every wanted node has a ready agent.";
@@ -134,7 +150,7 @@ reasons! {
     NodeHoldsObjects Warning ["CachePool" ScaleInBlocked "True"]
         "A node that should leave holds objects, so it stays. Remove them, or keep the node.";
     Serving Normal ["CachePool" Ready "True", "CacheTenant" Ready "True",
-        "CacheNode" Ready "True"]
+        "CacheQuota" Ready "True", "CacheNode" Ready "True"]
         "It serves.";
     NotMounted Normal ["CacheNode" Ready "False"]
         "No master has taken the agent's segments in. It goes on trying; its log says why.";
@@ -144,10 +160,36 @@ reasons! {
         "The master does not hear the agent. Check its pod and its node.";
     NoNodes Normal ["CachePool" Ready "False", "CachePool" NodesReady "True"]
         "spec.nodes.count is 0.";
-    PoolDeleting Normal ["CacheTenant" Ready "False"]
+    PoolDeleting Normal ["CacheTenant" Ready "False", "CacheQuota" Ready "False"]
         "The pool is being deleted.";
-    MasterRefused Warning ["CacheTenant" Ready "False"]
-        "The master answered, but refused the tenant; the message says why.";
+    MasterRefused Warning ["CacheTenant" Ready "False", "CacheQuota" Ready "False"]
+        "The master answered, but refused the tenant or quota; the message says why.";
+    GuaranteeHeld Normal ["CacheTenant" Guaranteed "True", "CacheQuota" Guaranteed "True"]
+        "What the spec guarantees is kept for it.";
+    NoGuarantee Normal ["CacheTenant" Guaranteed "False", "CacheQuota" Guaranteed "False"]
+        "The spec guarantees nothing of its own.";
+    GuaranteeScaled Warning ["CacheTenant" Guaranteed "False", "CacheQuota" Guaranteed "False"]
+        "All guarantees are more than the pool has, so each shrinks in proportion. Add nodes, or \
+         lower guarantees.";
+    GuaranteeRefused Warning ["CacheTenant" Guaranteed "False", "CacheQuota" Guaranteed "False"]
+        "spec.quotas.overcommit of the pool is Refuse, and the guarantees of older tenants and \
+         quotas leave too little. Add nodes, or lower guarantees.";
+    QuotaShared Normal ["CacheTenant" QuotaBound "True"]
+        "The tenant shares the CacheQuota that the message names.";
+    NoQuota Normal ["CacheTenant" QuotaBound "False"]
+        "No CacheQuota of the pool names the tenant.";
+    QuotaNotFound Warning ["CacheTenant" QuotaBound "False"]
+        "There is no CacheQuota of the name in spec.quotaRef, or it does not name this tenant. \
+         Until there is, no limit of that quota bounds the tenant.";
+    AllBound Normal ["CacheQuota" TenantsBound "True"]
+        "Every tenant that the quota names shares it.";
+    TenantsMissing Warning ["CacheQuota" TenantsBound "False"]
+        "The quota names tenants that are not accepted in the pool, or share another quota.";
+    GuaranteesFit Normal ["CachePool" QuotaOvercommitted "False"]
+        "The pool has what is guaranteed.";
+    GuaranteesExceedCapacity Warning ["CachePool" QuotaOvercommitted "True"]
+        "More is guaranteed than all mounted nodes have, so all guarantees shrink in proportion. \
+         Add nodes, or lower guarantees.";
 }
 
 /// The table as the page `docs/conditions.md`.
@@ -156,7 +198,7 @@ pub fn page() -> String {
     let mut page = String::from(
         "# Conditions, reasons and events\n\n\
          Generated from `operator/src/reasons.rs` by `larder-operator --print-reasons`.\n\n\
-         Each change of a condition of a pool or tenant is also an event of that reason on the \
+         Each change of a condition of a pool, tenant or quota is also an event of that reason on the \
          object.\n`Warning` is the type of that event. `lastTransitionTime` moves only when the \
          status changes.\n\n\
          | kind | condition | status | reason | event | meaning |\n\

@@ -9,7 +9,7 @@ use kube::api::{Api, DynamicObject};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use larder_crds::{CachePool, CacheTenant};
+use larder_crds::{CachePool, CacheQuota, CacheTenant, Overcommit};
 use tokio::task::JoinSet;
 
 use crate::child::{ChildKey, ChildKind, Standing, value_of};
@@ -27,6 +27,8 @@ pub struct Stores {
     pub pools: Store<CachePool>,
     /// Every tenant.
     pub tenants: Store<CacheTenant>,
+    /// Every quota.
+    pub quotas: Store<CacheQuota>,
     /// Every node.
     pub nodes: Store<Node>,
     children: BTreeMap<ChildKind, Store<DynamicObject>>,
@@ -36,6 +38,7 @@ pub struct Stores {
 struct Writers {
     pools: Writer<CachePool>,
     tenants: Writer<CacheTenant>,
+    quotas: Writer<CacheQuota>,
     nodes: Writer<Node>,
     children: Vec<(ChildKind, Writer<DynamicObject>)>,
 }
@@ -44,6 +47,7 @@ impl Stores {
     fn new() -> (Self, Writers) {
         let (pools, pools_writer) = reflector::store();
         let (tenants, tenants_writer) = reflector::store();
+        let (quotas, quotas_writer) = reflector::store();
         let (nodes, nodes_writer) = reflector::store();
         let writers: Vec<_> = ChildKind::ALL
             .iter()
@@ -56,6 +60,7 @@ impl Stores {
         let writers = Writers {
             pools: pools_writer,
             tenants: tenants_writer,
+            quotas: quotas_writer,
             nodes: nodes_writer,
             children: writers,
         };
@@ -63,6 +68,7 @@ impl Stores {
             Self {
                 pools,
                 tenants,
+                quotas,
                 nodes,
                 children,
             },
@@ -86,10 +92,13 @@ impl Stores {
         let run = || (metrics.clone(), triggers.clone());
         let (m, t) = run();
         let pools = api(client, namespace);
-        tasks.spawn(pool_feed(stores.tenants.clone()).run(pools, all(), writers.pools, m, t));
+        tasks.spawn(pool_feed(&stores).run(pools, all(), writers.pools, m, t));
         let (m, t) = run();
         let tenants = api(client, namespace);
-        tasks.spawn(tenant_feed().run(tenants, all(), writers.tenants, m, t));
+        tasks.spawn(tenant_feed(&stores).run(tenants, all(), writers.tenants, m, t));
+        let (m, t) = run();
+        let quotas = api(client, namespace);
+        tasks.spawn(quota_feed(&stores).run(quotas, all(), writers.quotas, m, t));
         let (m, t) = run();
         let nodes = Api::all(client.clone());
         tasks.spawn(node_feed(stores.pools.clone()).run(nodes, all(), writers.nodes, m, t));
@@ -102,6 +111,7 @@ impl Stores {
         }
         stores.pools.wait_until_ready().await?;
         stores.tenants.wait_until_ready().await?;
+        stores.quotas.wait_until_ready().await?;
         stores.nodes.wait_until_ready().await?;
         for store in stores.children.values() {
             store.wait_until_ready().await?;
@@ -122,6 +132,29 @@ impl Stores {
             tenant.metadata.namespace.as_deref() == Some(namespace)
                 && tenant.spec.pool_ref.name == pool
         })
+    }
+
+    /// The quotas that name this pool.
+    #[must_use]
+    pub fn quotas_of(&self, namespace: &str, pool: &str) -> Vec<Arc<CacheQuota>> {
+        self.quotas.state_filter(|quota| {
+            quota.metadata.namespace.as_deref() == Some(namespace)
+                && quota.spec.pool_ref.name == pool
+        })
+    }
+
+    /// Triggers for all tenants of a pool.
+    fn each_tenant(&self, namespace: &str, pool: &str) -> Vec<Trigger> {
+        let tenants = self.tenants_of(namespace, pool);
+        let trigger = |tenant: &Arc<CacheTenant>| Trigger::tenant(namespace, &tenant.name_any());
+        tenants.iter().map(trigger).collect()
+    }
+
+    /// Triggers for all quotas of a pool.
+    fn each_quota(&self, namespace: &str, pool: &str) -> Vec<Trigger> {
+        let quotas = self.quotas_of(namespace, pool);
+        let trigger = |quota: &Arc<CacheQuota>| Trigger::quota(namespace, &quota.name_any());
+        quotas.iter().map(trigger).collect()
     }
 
     /// The children that carry this label with this value, in whatever namespace.
@@ -193,55 +226,88 @@ fn without_managed_fields<K: kube::Resource>(object: &mut K) {
     object.meta_mut().managed_fields = None;
 }
 
-/// A pool concerns itself, and its tenants when it comes, goes, or starts or stops to serve.
-fn pool_feed(tenants: Store<CacheTenant>) -> Feed<CachePool> {
+/// A pool concerns itself, and its tenants and quotas when it comes, goes, or starts or stops to
+/// serve.
+fn pool_feed(stores: &Stores) -> Feed<CachePool> {
+    let stores = stores.clone();
     Feed {
         kind: "CachePool",
         slim: without_managed_fields,
         digest: |pool| {
-            let conditions = pool
-                .status
-                .as_ref()
-                .map_or(&[][..], |status| &status.conditions);
+            let status = pool.status.as_ref();
+            let conditions = status.map_or(&[][..], |status| &status.conditions);
+            let nodes = status.and_then(|status| status.nodes.as_ref());
+            // Guarantees of a strict pool are judged by the number of nodes.
+            let nodes = nodes.map(|nodes| nodes.desired);
             digest_of((
                 pool.metadata.generation,
                 pool.metadata.deletion_timestamp.is_some(),
                 &pool.metadata.finalizers,
                 is_true(conditions, ConditionType::Accepted),
                 is_true(conditions, ConditionType::LeaderElected),
+                nodes.filter(|_| pool.spec.quotas.overcommit == Overcommit::Refuse),
             ))
         },
         route: Arc::new(move |pool| {
             let (namespace, name) = (pool.namespace().unwrap_or_default(), pool.name_any());
-            let its = tenants.state_filter(|tenant| {
-                tenant.metadata.namespace.as_deref() == Some(namespace.as_str())
-                    && tenant.spec.pool_ref.name == name
-            });
-            let its = its
-                .iter()
-                .map(|tenant| Trigger::tenant(&namespace, &tenant.name_any()));
-            std::iter::once(Trigger::pool(&namespace, &name))
-                .chain(its)
-                .collect()
+            let mut triggers = vec![Trigger::pool(&namespace, &name)];
+            triggers.extend(stores.each_tenant(&namespace, &name));
+            triggers.extend(stores.each_quota(&namespace, &name));
+            triggers
         }),
     }
 }
 
-fn tenant_feed() -> Feed<CacheTenant> {
+/// A tenant concerns itself, its pool and the quotas of that, one of which it may share.
+fn tenant_feed(stores: &Stores) -> Feed<CacheTenant> {
+    let stores = stores.clone();
     Feed {
         kind: "CacheTenant",
         slim: without_managed_fields,
         digest: |tenant| {
             let metadata = &tenant.metadata;
             let is_leaving = metadata.deletion_timestamp.is_some();
-            digest_of((metadata.generation, is_leaving, &metadata.finalizers))
+            digest_of((
+                metadata.generation,
+                is_leaving,
+                &metadata.finalizers,
+                &metadata.labels,
+            ))
         },
-        route: Arc::new(|tenant| {
+        route: Arc::new(move |tenant| {
             let namespace = tenant.namespace().unwrap_or_default();
-            vec![
+            let pool = &tenant.spec.pool_ref.name;
+            let mut triggers = vec![
                 Trigger::tenant(&namespace, &tenant.name_any()),
-                Trigger::pool(&namespace, &tenant.spec.pool_ref.name),
-            ]
+                Trigger::pool(&namespace, pool),
+            ];
+            triggers.extend(stores.each_quota(&namespace, pool));
+            triggers
+        }),
+    }
+}
+
+/// A quota concerns itself, its pool, all tenants of that, which it may name, and the other
+/// quotas, which may get a tenant that it had.
+fn quota_feed(stores: &Stores) -> Feed<CacheQuota> {
+    let stores = stores.clone();
+    Feed {
+        kind: "CacheQuota",
+        slim: without_managed_fields,
+        digest: |quota| {
+            let metadata = &quota.metadata;
+            digest_of((metadata.generation, metadata.deletion_timestamp.is_some()))
+        },
+        route: Arc::new(move |quota| {
+            let namespace = quota.namespace().unwrap_or_default();
+            let pool = &quota.spec.pool_ref.name;
+            let mut triggers = vec![
+                Trigger::quota(&namespace, &quota.name_any()),
+                Trigger::pool(&namespace, pool),
+            ];
+            triggers.extend(stores.each_quota(&namespace, pool));
+            triggers.extend(stores.each_tenant(&namespace, pool));
+            triggers
         }),
     }
 }

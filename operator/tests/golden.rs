@@ -14,6 +14,7 @@ use larder_operator::child::{Child, ChildKind};
 use larder_operator::config::Config;
 use larder_operator::pool::build::{Inputs, build};
 use larder_operator::pool::validate::{ValidPool, validate};
+use larder_operator::quota::shares::Shares;
 use larder_operator::reasons;
 use larder_operator::tenant::{self, claims};
 use serde::Serialize;
@@ -38,6 +39,8 @@ fn sample() -> (CachePool, Vec<Arc<CacheTenant>>) {
                 pool.metadata.namespace = Some("cache".to_owned());
                 pools.push(*pool);
             }
+            // The sample has none.
+            Document::Quota(_) => {}
             Document::Tenant(mut tenant) => {
                 tenant.metadata.uid = uid;
                 tenant.metadata.namespace = Some("cache".to_owned());
@@ -67,6 +70,7 @@ fn children() -> (ValidPool, Vec<Child>) {
         config: &config(),
         operator_account: ACCOUNT,
         tenants: &tenants,
+        shares: &Shares::default(),
         nodes: &BTreeSet::from(["n1".to_owned()]),
     };
     let children = build(&pool, &inputs);

@@ -141,6 +141,7 @@ mod tests {
             node_dram_bytes,
             slab_bytes: 2 << 20,
             replica_factor: 1,
+            overcommit: larder_crds::Overcommit::Warn,
         }
     }
 

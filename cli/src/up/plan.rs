@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use larder_crds::{Access, PoolFile, TenantSettings};
+use larder_crds::{Access, Borrowing, Figures, OnExceed, PoolFile, QuotaSettings, TenantSettings};
 use larder_types::{AgentName, Principal, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -74,6 +74,7 @@ impl Plan {
             "root_key_file": folder.join("keys/root.key"),
             "identities_file": folder.join("config/identities.json"),
             "tenants_file": folder.join("config/tenants.json"),
+            "quotas_file": folder.join("config/quotas.json"),
             "replica_factor": self.replica_factor,
             "ready_file": ready_file(folder, &self.master),
             "log": self.log(),
@@ -176,15 +177,44 @@ pub(super) fn tenants(file: &PoolFile) -> Value {
             Access::ReadOnly => larder_types::Access::ReadOnly,
             Access::WriteOnly => larder_types::Access::WriteOnly,
         };
-        json!({
-            "tenant": tenant.tenant_id,
-            "access": access,
-            "limit_bytes": tenant.limit_bytes,
-            "limit_objects": tenant.limit_objects,
-            "view_bytes": tenant.view_bytes,
-        })
+        let mut entry = figures(&tenant.figures);
+        entry["tenant"] = json!(tenant.tenant_id);
+        entry["access"] = json!(access);
+        entry["view_bytes"] = json!(tenant.view_bytes);
+        entry["cohort"] = json!(tenant.quota_of(&file.quotas).map(|quota| &quota.name));
+        entry
     };
     file.tenants.iter().map(entry).collect()
+}
+
+/// The quotas file of the master.
+pub(super) fn quotas(file: &PoolFile) -> Value {
+    let entry = |quota: &QuotaSettings| {
+        let mut entry = figures(&quota.figures);
+        entry["quota"] = json!(quota.name);
+        entry
+    };
+    file.quotas.iter().map(entry).collect()
+}
+
+/// Guarantee and limits as the master's files have them.
+fn figures(figures: &Figures) -> Value {
+    let borrowing = match figures.borrowing {
+        Borrowing::Allowed => larder_types::Borrowing::Allowed,
+        Borrowing::Forbidden => larder_types::Borrowing::Forbidden,
+    };
+    let on_exceed = match figures.on_exceed {
+        OnExceed::EvictOwn => larder_types::OnExceed::EvictOwn,
+        OnExceed::Refuse => larder_types::OnExceed::Refuse,
+    };
+    json!({
+        "guaranteed_bytes": figures.guaranteed_bytes,
+        "limit_bytes": figures.limit_bytes,
+        "limit_objects": figures.limit_objects,
+        "limit_pinned_bytes": figures.limit_pinned_bytes,
+        "borrowing": borrowing,
+        "on_exceed": on_exceed,
+    })
 }
 
 /// Where a process says that it is ready.
@@ -235,7 +265,17 @@ spec:
   poolRef: {name: small}
   tenantId: team-a
   access: ReadOnly
+  guaranteed: {bytes: 4Mi}
   limit: {bytes: 8Mi, objects: 9}
+  onExceed: Refuse
+---
+apiVersion: larder.dev/v1alpha1
+kind: CacheQuota
+metadata: {name: team}
+spec:
+  poolRef: {name: small}
+  selector: {matchLabels: {}}
+  limit: {bytes: 16Mi}
 ";
 
     fn file() -> PoolFile {
@@ -280,6 +320,19 @@ spec:
             (tenants[0].limit_bytes, tenants[0].limit_objects),
             (Some(8 << 20), Some(9))
         );
+        assert_eq!(tenants[0].guaranteed_bytes, 4 << 20);
+        assert_eq!(tenants[0].on_exceed, larder_types::OnExceed::Refuse);
+        let cohort = tenants[0]
+            .cohort
+            .as_ref()
+            .map(larder_types::QuotaName::as_str);
+        assert_eq!(cohort, Some("team"));
+
+        let path = master.quotas_file.as_ref().expect("named");
+        std::fs::write(path, quotas(&file()).to_string()).expect("room");
+        let quotas = master.load_quotas().expect("a quotas file");
+        assert_eq!(quotas[0].quota.as_str(), "team");
+        assert_eq!(quotas[0].limit_bytes, Some(16 << 20));
     }
 
     #[test]

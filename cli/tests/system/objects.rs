@@ -107,7 +107,10 @@ fn objects_are_replaced_pinned_shown_and_removed_by_prefix() {
         (&known["size_bytes"], &known["leased"]),
         (&json!(7000), &json!(true))
     );
-    assert_eq!(pool.call("team-a", &["stat"]).json()["pinned_bytes"], 7168);
+    assert_eq!(
+        pool.call("team-a", &["stat"]).json()["pinned_bytes"],
+        16_384
+    );
     assert_eq!(pool.call("team-a", &["unpin", "p/a"]).code, 0);
     assert_eq!(
         pool.call("team-a", &["pin", "p/a", "--as", "soft=10m"])

@@ -6,11 +6,12 @@
 //! who chooses keys to collide; it finds faults of memory, disk and code.
 
 use larder_types::{
-    AgentId, AgentName, Attributes, Extent, Pin, SegmentId, SlabRef, TaskId, TenantId, Version,
+    AgentId, AgentName, Attributes, Borrowing, Extent, OnExceed, Pin, QuotaName, SegmentId,
+    SlabRef, TaskId, TenantId, Version,
 };
 
 use crate::objects::ObjectRef;
-use crate::request::TenantPolicy;
+use crate::request::{QuotaPolicy, TenantPolicy};
 use crate::segment::{Releasing, Segment, SlabPhase};
 use crate::state::{Agent, State};
 use crate::tasks::{Task, TaskWish};
@@ -49,6 +50,7 @@ enum Kind {
     Releasing,
     Lost,
     Task,
+    Quota,
 }
 
 /// A hash of 64-bit words: each is folded in by a 64×64→128-bit product whose halves are xored.
@@ -125,9 +127,14 @@ impl Hash {
 pub(crate) fn of_tenant(id: &TenantId, policy: &TenantPolicy, deleting: bool) -> u64 {
     let TenantPolicy {
         access,
+        guaranteed_bytes,
         limit_bytes,
         limit_objects,
         view_bytes,
+        limit_pinned_bytes,
+        borrowing,
+        on_exceed,
+        cohort,
     } = policy;
     Hash::new(Kind::Tenant)
         .bytes(id.as_str().as_bytes())
@@ -139,7 +146,44 @@ pub(crate) fn of_tenant(id: &TenantId, policy: &TenantPolicy, deleting: bool) ->
         .option(*limit_bytes)
         .option(*limit_objects)
         .option(*view_bytes)
+        .word(*guaranteed_bytes)
+        .option(*limit_pinned_bytes)
+        .words([borrowing_word(*borrowing), exceed_word(*on_exceed)])
+        .bytes(cohort.as_ref().map_or("", QuotaName::as_str).as_bytes())
         .end()
+}
+
+pub(crate) fn of_quota(name: &QuotaName, policy: &QuotaPolicy) -> u64 {
+    let QuotaPolicy {
+        guaranteed_bytes,
+        limit_bytes,
+        limit_objects,
+        limit_pinned_bytes,
+        borrowing,
+        on_exceed,
+    } = policy;
+    Hash::new(Kind::Quota)
+        .bytes(name.as_str().as_bytes())
+        .word(*guaranteed_bytes)
+        .option(*limit_bytes)
+        .option(*limit_objects)
+        .option(*limit_pinned_bytes)
+        .words([borrowing_word(*borrowing), exceed_word(*on_exceed)])
+        .end()
+}
+
+const fn borrowing_word(borrowing: Borrowing) -> u64 {
+    match borrowing {
+        Borrowing::Allowed => 0,
+        Borrowing::Forbidden => 1,
+    }
+}
+
+const fn exceed_word(on_exceed: OnExceed) -> u64 {
+    match on_exceed {
+        OnExceed::EvictOwn => 0,
+        OnExceed::Refuse => 1,
+    }
 }
 
 /// With the replicas that cannot be read: they are swept by ops.
@@ -316,6 +360,9 @@ impl State {
         self.tasks
             .iter()
             .for_each(|(id, task)| sum.add(of_task(id, task)));
+        self.quotas
+            .iter()
+            .for_each(|(name, policy)| sum.add(of_quota(name, policy)));
         for segment in self.segments.values() {
             sum.add(of_segment(segment));
             slab_hashes(segment).for_each(|hash| sum.add(hash));

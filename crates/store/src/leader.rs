@@ -17,6 +17,7 @@ use crate::leases::Leases;
 use crate::moves::{MoveCounts, Moves, Why};
 use crate::op::Op;
 use crate::overlay::Overlay;
+use crate::quota::Books;
 use crate::reply::{Decision, Reply, WaitOn};
 use crate::segment::SlabPhase;
 use crate::settings::Settings;
@@ -37,6 +38,8 @@ pub struct Leader {
     /// An index over state and overlay.
     pub(crate) space: Space,
     pub(crate) moves: Moves,
+    /// What guarantees and limits come to, and what is charged against them.
+    pub(crate) books: Books,
     /// Commands and wakes that came without an op.
     pub(crate) effects: Effects,
     pub(crate) committed_index: u64,
@@ -59,6 +62,7 @@ impl Leader {
             soft: Soft::new(state, now),
             evict: Evictor::new(state),
             space: Space::new(state),
+            books: Books::default(),
             effects: Effects::default(),
             committed_index: 0,
             next_counter: 1,
@@ -87,6 +91,7 @@ impl Leader {
         let mut effects = crate::apply(state, op);
         self.overlay.settle(op, lost_agent);
         self.evict.after(state, op, &before, now);
+        self.books.note(op);
         let settled = self.settle_soft(state, op, lost_agent, now);
         if let Op::SegmentLost { segment, .. } = op {
             self.lost_replicas(state, *segment);

@@ -16,6 +16,7 @@ mod decide;
 mod digest;
 mod effects;
 pub mod evict;
+mod explain;
 mod leader;
 mod leases;
 mod moves;
@@ -40,15 +41,17 @@ pub use alloc::{AllocError, Allocator};
 pub use apply::apply;
 pub use check::{Finding, check};
 pub use effects::{Command, CopyOrder, Corruption, Discard, Discards, Effects, Gone, GoneCause};
+pub use explain::{Bound, CohortReport, QuotaReport};
 pub use leader::Leader;
 pub use leases::Protection;
 pub use moves::{Blocked, DrainStatus, MoveCounts, Why};
 pub use objects::{Object, ObjectId, ObjectRef, ObjectTable};
 pub use op::{MountedSegment, Op, RemovalCause};
+pub use quota::{Effective, Exceeded, Share, Shortage, effective};
 pub use reply::{Decision, ObjectStat, Refusal, Reply, Usage, WaitOn};
 pub use request::{
-    MAX_LISTED, MAX_RELEASED, MAX_REPLICAS, MAX_SEGMENTS, PutMode, Request, SegmentOffer,
-    TenantPolicy, Written,
+    MAX_LISTED, MAX_RELEASED, MAX_REPLICAS, MAX_SEGMENTS, PutMode, QuotaPolicy, Request,
+    SegmentOffer, TenantPolicy, Written,
 };
 pub use segment::{Releasing, Segment, Slab, SlabPhase};
 pub use settings::{MAX_MOVES, Settings};

@@ -1,11 +1,11 @@
 //! Ops: every durable change of the state.
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Attributes, Digest, Extent, Incarnation, Key, Pin, Reason,
-    SegmentGeneration, SegmentId, SlabRef, TaskId, TenantId, Version,
+    AgentId, AgentName, AgentUid, Attributes, Digest, Extent, Incarnation, Key, Pin, QuotaName,
+    Reason, SegmentGeneration, SegmentId, SlabRef, TaskId, TenantId, Version,
 };
 
-use crate::request::TenantPolicy;
+use crate::request::{QuotaPolicy, TenantPolicy};
 use crate::tasks::TaskWish;
 
 /// A segment with the number that the leader gave it.
@@ -217,6 +217,18 @@ pub enum Op {
         /// How it went.
         outcome: Result<(), Reason>,
     },
+    /// A quota is made or gets another policy.
+    QuotaSet {
+        /// The quota.
+        quota: QuotaName,
+        /// What its tenants may hold from now on.
+        policy: QuotaPolicy,
+    },
+    /// A quota bounds nothing any more.
+    QuotaDelete {
+        /// The quota.
+        quota: QuotaName,
+    },
 }
 
 impl Op {
@@ -245,6 +257,8 @@ impl Op {
             Self::AgentDrain { .. } => "AgentDrain",
             Self::TaskCreated { .. } => "TaskCreated",
             Self::TaskEnded { .. } => "TaskEnded",
+            Self::QuotaSet { .. } => "QuotaSet",
+            Self::QuotaDelete { .. } => "QuotaDelete",
         }
     }
 }

@@ -13,8 +13,8 @@ mod touch;
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_types::{
-    AgentId, AgentName, Attributes, Extent, Key, Pin, PoolTime, SegmentId, SessionId, TenantId,
-    Version,
+    AgentId, AgentName, Attributes, Extent, Key, Pin, PoolTime, QuotaName, SegmentId, SessionId,
+    TenantId, Version,
 };
 
 pub(crate) use discard::Discarded;
@@ -124,6 +124,10 @@ pub(crate) struct Overlay {
     pub(crate) names: BTreeMap<AgentName, AgentId>,
     /// Extents whose release is proposed.
     pub(crate) released: BTreeSet<(SlabKey, u64)>,
+    /// Quotas with a proposed op.
+    pub(crate) quotas: BTreeSet<QuotaName>,
+    /// Tenants whose reservations changed since their charges were last counted.
+    pub(crate) recharged: BTreeSet<TenantId>,
     /// Decided and not yet committed.
     pub(crate) in_flight: usize,
 }
@@ -146,6 +150,8 @@ impl Overlay {
             agents: BTreeMap::new(),
             names: BTreeMap::new(),
             released: BTreeSet::new(),
+            quotas: BTreeSet::new(),
+            recharged: BTreeSet::new(),
             in_flight: 0,
         }
     }
@@ -234,6 +240,7 @@ impl Overlay {
         entry.reserved.objects += 1;
         entry.pinning_bytes = entry.pinning_bytes.saturating_add(put.pinned_bytes);
         entry.puts.insert(key.clone(), put);
+        self.recharged.insert(tenant.clone());
         Ok(())
     }
 
@@ -273,6 +280,7 @@ impl Overlay {
         entry.reserved.bytes = entry.reserved.bytes.saturating_sub(bytes);
         entry.reserved.objects = entry.reserved.objects.saturating_sub(1);
         entry.pinning_bytes = entry.pinning_bytes.saturating_sub(put.pinned_bytes);
+        self.recharged.insert(tenant.clone());
         if let Some(versions) = self.by_session.get_mut(&put.session) {
             versions.remove(&version);
             if versions.is_empty() {

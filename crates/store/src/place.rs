@@ -158,6 +158,8 @@ impl Leader {
             })
         });
         let (unused_bytes, free) = self.unused(state, agent, need);
+        let free =
+            free.filter(|_| ready.is_some() || coming.is_some() || self.may_take(state, tenant));
         let room = ready
             .map(Room::Ready)
             .or(coming.map(Room::Coming))

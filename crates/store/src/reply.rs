@@ -1,11 +1,12 @@
 //! Decisions: what the leader answers, what it waits for and why it refuses.
 
 use larder_types::{
-    AgentId, Attributes, Digest, Extent, Key, PoolTime, Reason, SegmentId, TaskId, TenantId,
-    Version,
+    AgentId, Attributes, Digest, Extent, Key, PoolTime, QuotaName, Reason, SegmentId, TaskId,
+    TenantId, Version,
 };
 
 use crate::effects::Command;
+use crate::explain::QuotaReport;
 use crate::op::Op;
 use crate::request::TenantPolicy;
 use crate::tasks::TaskStatus;
@@ -52,6 +53,8 @@ pub enum WaitOn {
     Agent(AgentId),
     /// The op that is proposed for this tenant.
     Tenant(TenantId),
+    /// The op that is proposed for this quota.
+    Quota(QuotaName),
 }
 
 /// A refused request: nothing was changed by it.
@@ -118,6 +121,8 @@ pub struct Usage {
     pub slab_bytes: u64,
     /// What it may do and hold.
     pub policy: TenantPolicy,
+    /// What its quota comes to now.
+    pub quota: QuotaReport,
 }
 
 /// An answer.
@@ -161,7 +166,7 @@ pub enum Reply {
         more: bool,
     },
     /// What the tenant holds.
-    Usage(Usage),
+    Usage(Box<Usage>),
     /// The agent is mounted.
     Mounted {
         /// Its number.

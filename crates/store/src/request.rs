@@ -4,8 +4,9 @@
 //! that the credential of the connection proved.
 
 use larder_types::{
-    Access, AgentId, AgentName, AgentUid, Attributes, CopyId, Digest, Epoch, Extent, Incarnation,
-    Key, Pin, SegmentGeneration, SessionId, SlabRef, TaskId, TenantId, Version,
+    Access, AgentId, AgentName, AgentUid, Attributes, Borrowing, CopyId, Digest, Epoch, Extent,
+    Incarnation, Key, OnExceed, Pin, QuotaName, SegmentGeneration, SessionId, SlabRef, TaskId,
+    TenantId, Version,
 };
 
 use crate::tasks::TaskWish;
@@ -25,13 +26,42 @@ pub const MAX_REPLICAS: u8 = 3;
 pub struct TenantPolicy {
     /// Which calls are allowed.
     pub access: Access,
-    /// The most that it may be charged, in bytes; `None` is no limit.
+    /// What it may be charged whatever others do, in bytes of Dram. Held in whole slabs.
+    pub guaranteed_bytes: u64,
+    /// The most that it may be charged, in bytes of Dram; `None` is no limit.
     pub limit_bytes: Option<u64>,
     /// The most objects that it may hold; `None` is no limit.
     pub limit_objects: Option<u64>,
     /// The most that its views may hold on one agent, in bytes; `None` is no limit. Kept here for
     /// the agents; the store does not judge by it.
     pub view_bytes: Option<u64>,
+    /// The most that its hard pins may hold, in bytes; `None` is a quarter of its limit, or of
+    /// the pool without one.
+    pub limit_pinned_bytes: Option<u64>,
+    /// Whether it may hold more than its guarantee.
+    pub borrowing: Borrowing,
+    /// What a put beyond the quota does.
+    pub on_exceed: OnExceed,
+    /// The quota that it shares with others. One that is not set bounds nothing.
+    pub cohort: Option<QuotaName>,
+}
+
+/// What the tenants that name a quota as their cohort may hold together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuotaPolicy {
+    /// What they may be charged whatever others do, in bytes; their own guarantees lie within it.
+    pub guaranteed_bytes: u64,
+    /// The most that they may be charged, in bytes; `None` is no limit.
+    pub limit_bytes: Option<u64>,
+    /// The most objects; `None` is no limit.
+    pub limit_objects: Option<u64>,
+    /// The most that their hard pins may hold, in bytes; `None` is a quarter of the limit, or of
+    /// the pool without one.
+    pub limit_pinned_bytes: Option<u64>,
+    /// Whether they may hold more than the guarantee.
+    pub borrowing: Borrowing,
+    /// What a put beyond this quota does. A tenant's own word is about its own limits.
+    pub on_exceed: OnExceed,
 }
 
 /// A segment as an agent offers it.
@@ -320,5 +350,17 @@ pub enum Request {
         tenant: TenantId,
         /// Which task.
         task: TaskId,
+    },
+    /// Set what the tenants of a cohort may hold together.
+    QuotaSet {
+        /// The quota.
+        quota: QuotaName,
+        /// What they may hold from now on.
+        policy: QuotaPolicy,
+    },
+    /// Release the tenants of a cohort from what they share.
+    QuotaDelete {
+        /// The quota.
+        quota: QuotaName,
     },
 }

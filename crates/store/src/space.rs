@@ -71,7 +71,23 @@ enum Room {
 pub(crate) struct Space {
     owned: BTreeMap<AgentId, BTreeMap<TenantId, Owned>>,
     slabs: BTreeMap<SlabKey, Entry>,
+    /// How many of them each tenant has.
+    held: BTreeMap<TenantId, u32>,
+    /// Tenants of which that number changed since somebody asked.
+    pub(crate) recounted: Noted,
 }
+
+/// Tenants that are to be looked at. No part of the index that it is noted beside: all are equal.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Noted(pub(crate) BTreeSet<TenantId>);
+
+impl PartialEq for Noted {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Noted {}
 
 impl Space {
     /// The index of a state on which nothing is reserved or proposed.
@@ -111,6 +127,11 @@ impl Space {
             from.is_some_and(|(a, t)| agent == *a && tenant < t)
         };
         pairs.skip_while(move |(agent, tenant, _)| before(*agent, tenant))
+    }
+
+    /// How many slabs a tenant has, those on their way to it included.
+    pub(crate) fn held(&self, tenant: &TenantId) -> u32 {
+        self.held.get(tenant).copied().unwrap_or(0)
     }
 
     /// A slab is on its way to a tenant.
@@ -189,17 +210,29 @@ impl Space {
 
     /// A slab leaves its tenant.
     pub(crate) fn goes(&mut self, slab: SlabKey) {
-        let Some(Entry {
+        if let Some(tenant) = self.unlink(slab) {
+            self.count_down(tenant);
+        }
+    }
+
+    fn count_down(&mut self, tenant: TenantId) {
+        if let Some(held) = self.held.get_mut(&tenant) {
+            *held = held.saturating_sub(1);
+            if *held == 0 {
+                self.held.remove(&tenant);
+            }
+        }
+        self.recounted.0.insert(tenant);
+    }
+
+    /// Takes a slab out of the index; whose it was.
+    fn unlink(&mut self, slab: SlabKey) -> Option<TenantId> {
+        let Entry {
             agent,
             tenant,
             room,
-        }) = self.slabs.remove(&slab)
-        else {
-            return;
-        };
-        let Some(tenants) = self.owned.get_mut(&agent) else {
-            return;
-        };
+        } = self.slabs.remove(&slab)?;
+        let tenants = self.owned.get_mut(&agent)?;
         if let Some(owned) = tenants.get_mut(&tenant) {
             match room {
                 Room::Coming => {
@@ -220,6 +253,7 @@ impl Space {
         if tenants.is_empty() {
             self.owned.remove(&agent);
         }
+        Some(tenant)
     }
 
     /// All slabs of a segment leave.
@@ -239,7 +273,7 @@ impl Space {
     }
 
     fn put(&mut self, slab: SlabKey, entry: Entry) {
-        self.goes(slab);
+        let before = self.unlink(slab);
         let tenants = self.owned.entry(entry.agent).or_default();
         let owned = tenants.entry(entry.tenant.clone()).or_default();
         match entry.room {
@@ -253,6 +287,14 @@ impl Space {
                 owned.by_hole.insert((hole_bytes, slab));
                 owned.free_bytes = owned.free_bytes.saturating_add(free_bytes);
             }
+        }
+        // Most changes are of holes: the slab stays with its tenant.
+        if before.as_ref() != Some(&entry.tenant) {
+            if let Some(before) = before {
+                self.count_down(before);
+            }
+            *self.held.entry(entry.tenant.clone()).or_insert(0) += 1;
+            self.recounted.0.insert(entry.tenant.clone());
         }
         self.slabs.insert(slab, entry);
     }

@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Extent, Incarnation, Key, Pin, SegmentId, SlabRef, TaskId,
-    TenantId,
+    AgentId, AgentName, AgentUid, Extent, Incarnation, Key, Pin, QuotaName, SegmentId, SlabRef,
+    TaskId, TenantId,
 };
 
 use crate::digest::Sum;
 use crate::objects::{ObjectRef, ObjectTable};
-use crate::request::TenantPolicy;
+use crate::request::{QuotaPolicy, TenantPolicy};
 use crate::segment::{Segment, Slab};
 use crate::tasks::{Task, Tasks};
 
@@ -151,6 +151,7 @@ pub struct State {
     /// [`crate::Op::SegmentSwept`] drops what is left in steps.
     pub(crate) lost: BTreeMap<SegmentId, Segment>,
     pub(crate) tasks: Tasks,
+    pub(crate) quotas: BTreeMap<QuotaName, QuotaPolicy>,
     /// Kept sums of what could be counted; [`crate::check`] counts.
     pub(crate) objects: u64,
     pub(crate) capacity_bytes: u64,
@@ -180,6 +181,7 @@ impl State {
             segments: BTreeMap::new(),
             lost: BTreeMap::new(),
             tasks: Tasks::default(),
+            quotas: BTreeMap::new(),
             objects: 0,
             capacity_bytes: 0,
             releasing_bytes: 0,
@@ -211,6 +213,17 @@ impl State {
     #[must_use]
     pub fn tenant(&self, tenant: &TenantId) -> Option<&Tenant> {
         self.tenants.get(tenant)
+    }
+
+    /// Each quota that tenants may share, in the order of names.
+    pub fn quotas(&self) -> impl Iterator<Item = (&QuotaName, &QuotaPolicy)> {
+        self.quotas.iter()
+    }
+
+    /// The quota of this name.
+    #[must_use]
+    pub fn quota(&self, quota: &QuotaName) -> Option<&QuotaPolicy> {
+        self.quotas.get(quota)
     }
 
     /// Each known agent, in the order of numbers.

@@ -96,7 +96,7 @@ fn b01_a_writer_that_dies_in_an_upsert_leaves_the_object() {
         (world.leader.pending_puts(), world.leader.discarded_puts()),
         (0, 0)
     );
-    assert_eq!(world.state.used_bytes(), 2048);
+    assert_eq!(world.state.used_bytes(), 16_384);
 }
 
 /// Why a put ended without its end is counted, and the zombie hears it.

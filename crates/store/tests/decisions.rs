@@ -7,6 +7,7 @@ mod eviction;
 mod moves;
 mod pins;
 mod puts;
+mod quotas;
 mod removals;
 mod space;
 mod sweeps;

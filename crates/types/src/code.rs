@@ -188,11 +188,11 @@ reasons! {
     /// See the advice.
     QuotaBytes = (TenantQuotaExceeded, false, "quota_bytes",
         "the tenant is at its limit of bytes; remove objects or raise spec.limit.bytes of its \
-         CacheTenant"),
+         CacheTenant or CacheQuota; `larder quota explain` says more"),
     /// See the advice.
     QuotaObjects = (TenantQuotaExceeded, false, "quota_objects",
         "the tenant is at its limit of objects; remove objects or raise spec.limit.objects of its \
-         CacheTenant"),
+         CacheTenant or CacheQuota; `larder quota explain` says more"),
     /// See the advice.
     NoSpace = (NoAvailableHandle, false, "no_space",
         "the pool is full; remove objects, add nodes or enlarge the tier"),
@@ -269,7 +269,8 @@ reasons! {
     Internal = (InternalError, true, "internal", "a fault of the server; its log says more"),
     /// See the advice.
     QuotaPinnedBytes = (TenantQuotaExceeded, false, "quota_pinned_bytes",
-        "the tenant has pinned as many bytes as it may; unpin objects or pin this one soft"),
+        "the tenant has pinned as many bytes as it may; unpin objects, pin this one soft \
+         or raise spec.pinned.bytes"),
     /// See the advice.
     AgentUnknown = (InvalidParams, false, "agent_unknown", "no agent of that name is mounted"),
     /// See the advice.
@@ -286,6 +287,10 @@ reasons! {
         "too many copies and moves wait; try again later"),
     /// See the advice.
     CopyFailed = (TransferFail, true, "copy_failed", "the bytes could not be copied; ask again"),
+    /// See the advice.
+    QuotaBorrow = (TenantQuotaExceeded, false, "quota_borrow",
+        "the tenant has used its guarantee, and idle memory is kept for the guarantees of others; \
+         remove objects, raise spec.guaranteed or add nodes; `larder quota explain` says more"),
 }
 
 impl fmt::Display for Reason {

@@ -127,6 +127,11 @@ name!(
     GroupId, "a group id", 128
 );
 
+name!(
+    /// Limits that several tenants share. As long as the name of an object in Kubernetes may be.
+    QuotaName, "the name of a quota", 253
+);
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*

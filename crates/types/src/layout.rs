@@ -23,8 +23,7 @@ pub const fn align_bytes(length_bytes: u64) -> u64 {
     }
 }
 
-/// What a payload takes from a slab and what a tenant is charged for it, in bytes. `None` on
-/// overflow.
+/// What a payload takes from a slab, in bytes. `None` on overflow.
 #[must_use]
 pub const fn reserved_bytes(length_bytes: u64) -> Option<u64> {
     length_bytes.checked_next_multiple_of(align_bytes(length_bytes))
@@ -45,10 +44,34 @@ pub const RECORD_MEMORY_BYTES: u64 = 560;
 /// The average size of objects, in bytes, with which a cache can be filled to the last slab: a
 /// container gets memory for so many records. Block sizes of engines begin at about this.
 pub const FULL_CACHE_OBJECT_BYTES: u64 = 16 << 10;
+/// The least that a tenant is charged for an extent, in bytes. An agent has memory for one record
+/// per so many bytes, so nobody gets a larger part of its records than of its bytes, however small
+/// the objects are. A fixed sum per record beside the payload was rejected: to protect as well it
+/// would have to be about as large, and would charge large objects for nothing.
+pub const CHARGED_MIN_BYTES: u64 = FULL_CACHE_OBJECT_BYTES;
+
+/// What a tenant is charged for an extent of `length_bytes`, in bytes: its aligned payload, and at
+/// least [`CHARGED_MIN_BYTES`] for its record. `None` on overflow.
+#[must_use]
+pub const fn charged_bytes(length_bytes: u64) -> Option<u64> {
+    match reserved_bytes(length_bytes) {
+        Some(bytes) if bytes < CHARGED_MIN_BYTES => Some(CHARGED_MIN_BYTES),
+        bytes => bytes,
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_is_charged_even_if_it_holds_one_byte() {
+        assert_eq!(charged_bytes(1), Some(16_384));
+        assert_eq!(charged_bytes(16_384), Some(16_384));
+        assert_eq!(charged_bytes(16_385), Some(16_640));
+        assert_eq!(charged_bytes(65_537), Some(69_632));
+        assert_eq!(charged_bytes(u64::MAX), None);
+    }
 
     #[test]
     fn sizes_around_the_alignment_steps() {

@@ -11,6 +11,7 @@ pub mod id;
 pub mod key;
 pub mod layout;
 pub mod principal;
+pub mod quota;
 pub mod time;
 
 pub use attributes::{Attributes, DataType, Pin};
@@ -18,11 +19,12 @@ pub use code::{ErrorCode, Reason};
 pub use epoch::{CopyId, Epoch, Version};
 pub use extent::{Extent, SlabRef};
 pub use id::{
-    AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, Registration, SegmentGeneration,
-    SegmentId, SessionId, TaskId, TenantId,
+    AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, QuotaName, Registration,
+    SegmentGeneration, SegmentId, SessionId, TaskId, TenantId,
 };
 pub use key::{CompactKey, Key, KeyError, KeyRef};
 pub use principal::{Access, Principal, Role};
+pub use quota::{Borrowing, BoundKind, OnExceed};
 pub use time::PoolTime;
 
 /// A digest of an object's content: CRC-64/NVME over the little-endian CRC-32C values of its

@@ -21,6 +21,7 @@ pub mod kind;
 pub mod limit;
 pub mod master;
 pub mod negotiate;
+pub mod quota;
 pub mod receipt;
 pub mod session_token;
 mod tasks;

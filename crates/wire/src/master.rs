@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capability::SignedCapability;
 pub use crate::events::Subscribe;
+use crate::quota::TenantQuota;
 use crate::receipt::Receipt;
 pub use crate::tasks::{TaskCreate, TaskItem, TaskQuery, TaskStatus, TaskWish};
 
@@ -336,7 +337,7 @@ pub struct Usage {}
 pub struct TenantUsage {
     /// The tenant that the credential proved.
     pub tenant: TenantId,
-    /// Bytes charged: aligned payload of all replicas.
+    /// Bytes charged: aligned payload of all replicas, and at least 16 KiB an extent.
     pub used_bytes: u64,
     /// Bytes charged of it for objects that are pinned hard.
     pub pinned_bytes: u64,
@@ -354,4 +355,6 @@ pub struct TenantUsage {
     pub agents: u32,
     /// Replicas of an object unless a put says otherwise.
     pub replica_factor: u8,
+    /// What its quota comes to.
+    pub quota: TenantQuota,
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cases::{Edit, Kind, SIZE, SLAB, TENANT_ID, edited, set, tier};
-use crate::{CacheNode, CachePool, CacheTenant};
+use crate::{CacheNode, CachePool, CacheQuota, CacheTenant};
 
 mod rules;
 
@@ -14,6 +14,7 @@ impl Kind {
         match self {
             Self::Pool => definition::schema::<CachePool>(),
             Self::Tenant => definition::schema::<CacheTenant>(),
+            Self::Quota => definition::schema::<CacheQuota>(),
             Self::Node => definition::schema::<CacheNode>(),
         }
     }
@@ -22,6 +23,7 @@ impl Kind {
         match self {
             Self::Pool => Admission::of::<CachePool>(),
             Self::Tenant => Admission::of::<CacheTenant>(),
+            Self::Quota => Admission::of::<CacheQuota>(),
             Self::Node => Admission::of::<CacheNode>(),
         }
     }
@@ -56,7 +58,8 @@ fn unknown_and_missing_fields_are_named() {
         (
             Kind::Pool,
             set("/spec/eviction", "Lru"),
-            "spec.eviction: unknown field; the fields here are masters, nodes, placement, tiers",
+            "spec.eviction: unknown field; the fields here are masters, nodes, placement, quotas, \
+             tiers",
         ),
         (
             Kind::Pool,

@@ -6,15 +6,16 @@ use kube::core::cel::apply_defaults;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{CacheNodeStatus, CachePoolStatus, CacheTenantStatus};
+use crate::{CacheNodeStatus, CachePoolStatus, CacheQuotaStatus, CacheTenantStatus};
 
 /// A CRD above 262,144 bytes cannot be applied by the client; ours have a quarter of it.
 const MAX_YAML_BYTES: usize = 65_536;
 
-fn schemas() -> [(&'static str, Value); 3] {
+fn schemas() -> [(&'static str, Value); 4] {
     [
         ("CachePool", schema::<CachePool>()),
         ("CacheTenant", schema::<CacheTenant>()),
+        ("CacheQuota", schema::<CacheQuota>()),
         ("CacheNode", schema::<CacheNode>()),
     ]
 }
@@ -127,6 +128,10 @@ fn names_and_columns_are_as_documented() {
         expected("ctenant", "Ready,Pool,Used,Limit,Age")
     );
     assert_eq!(
+        facts(CacheQuota::crd()),
+        expected("cquota", "Ready,Pool,Tenants,Used,Guaranteed,Limit,Age")
+    );
+    assert_eq!(
         facts(CacheNode::crd()),
         expected("cnode", "Ready,Pool,Node,Memory,Used,Age")
     );
@@ -134,7 +139,12 @@ fn names_and_columns_are_as_documented() {
 
 #[test]
 fn every_column_and_scale_path_names_a_field() {
-    for definition in [CachePool::crd(), CacheTenant::crd(), CacheNode::crd()] {
+    for definition in [
+        CachePool::crd(),
+        CacheTenant::crd(),
+        CacheQuota::crd(),
+        CacheNode::crd(),
+    ] {
         let kind = definition.spec.names.kind.clone();
         let (_, schema) = schemas().into_iter().find(|(k, _)| *k == kind).unwrap();
         let version = definition.spec.versions[0].clone();
@@ -241,6 +251,7 @@ fn defaults_are_complete() {
                 { "name": "memory", "medium": "Dram", "size": "1Gi", "slabSize": "64Mi" },
             ],
             "placement": { "replicaFactor": 1 },
+            "quotas": { "overcommit": "Warn" },
         }})
     );
     let minimal = json!({ "spec": { "poolRef": { "name": "demo" } } });
@@ -273,6 +284,10 @@ fn an_empty_status_is_an_empty_object() {
     );
     assert_eq!(
         serde_json::to_value(CacheTenantStatus::default()).unwrap(),
+        empty
+    );
+    assert_eq!(
+        serde_json::to_value(CacheQuotaStatus::default()).unwrap(),
         empty
     );
     assert_eq!(

@@ -102,11 +102,11 @@ fn messages_name_file_object_and_field() {
         (
             "apiVersion: larder.dev/v1alpha1\nkind: CachePol\n".into(),
             "pool.yaml (CachePol, document 1): kind: 'CachePol' is not known; it must be \
-             CachePool or CacheTenant",
+             CachePool, CacheTenant or CacheQuota",
         ),
         (
             "apiVersion: larder.dev/v1alpha1\n".into(),
-            "pool.yaml (document 1): kind: is required: CachePool or CacheTenant",
+            "pool.yaml (document 1): kind: is required: CachePool, CacheTenant or CacheQuota",
         ),
         (
             "kind: CachePool\n".into(),

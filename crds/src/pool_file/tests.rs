@@ -42,8 +42,8 @@ fn the_small_sample_is_what_the_readme_says() {
             (
                 t.tenant_id.as_str(),
                 t.access,
-                t.limit_bytes,
-                t.limit_objects,
+                t.figures.limit_bytes,
+                t.figures.limit_objects,
             )
         })
         .collect();
@@ -96,5 +96,39 @@ fn documents_that_do_not_fit_are_refused() {
         refusal(&(pool("demo") + &a + &a)).starts_with(
             "pool.yaml (CacheTenant a): metadata.name: is used by another CacheTenant"
         )
+    );
+}
+
+fn quota(name: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: larder.dev/v1alpha1\nkind: CacheQuota\nmetadata: {{name: {name}}}\n\
+         spec: {{limit: {{bytes: 1Gi}}, {spec}}}\n"
+    )
+}
+
+#[test]
+fn quotas_fit_their_pool_and_tenants() {
+    let tenants = tenant("name: a", "poolRef: {name: demo}, quotaRef: {name: team}")
+        + &tenant("name: b", "poolRef: {name: demo}");
+    let team = quota("team", "poolRef: {name: demo}, tenants: [a]");
+    let file = PoolFile::parse(&(pool("demo") + &tenants + &team), "pool.yaml").unwrap();
+    let shares = |at: usize| {
+        file.tenants[at]
+            .quota_of(&file.quotas)
+            .map(|q| q.name.as_str())
+    };
+    assert_eq!((shares(0), shares(1)), (Some("team"), None));
+
+    let wrong = quota("team", "poolRef: {name: other}, tenants: [a, c]");
+    let found = refusal(&(pool("demo") + &tenants + &wrong + &wrong));
+    let one = "pool.yaml (CacheQuota team): spec.poolRef.name: 'other' is not in this file, which \
+               has demo";
+    let none = "pool.yaml (CacheQuota team): spec.tenants: 'c' is no CacheTenant of this file";
+    let twice = "pool.yaml (CacheQuota team): metadata.name: is used by another CacheQuota";
+    let lonely = "pool.yaml (CacheTenant a): spec.quotaRef.name: no CacheQuota 'team' of this \
+                  file names this tenant";
+    assert_eq!(
+        found.lines().collect::<Vec<_>>(),
+        [one, none, one, twice, none, lonely]
     );
 }

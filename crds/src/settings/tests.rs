@@ -44,6 +44,7 @@ fn a_minimal_pool_gets_the_defaults() {
             node_dram_bytes: 1 << 30,
             slab_bytes: 64 << 20,
             replica_factor: 1,
+            overcommit: Overcommit::Warn,
         }
     );
 }
@@ -138,8 +139,8 @@ fn a_tenant_without_an_id_is_called_by_namespace_and_name() {
     assert_eq!(settings.tenant_id, "ml.a");
     assert_eq!(settings.access, Access::ReadWrite);
     let limits = (
-        settings.limit_bytes,
-        settings.limit_objects,
+        settings.figures.limit_bytes,
+        settings.figures.limit_objects,
         settings.view_bytes,
     );
     assert_eq!(limits, (None, None, None));
@@ -179,8 +180,13 @@ fn a_full_tenant_in_numbers() {
             tenant_id: "Team_A.1".into(),
             subjects: vec![subject("ml"), subject("other")],
             access: Access::ReadOnly,
-            limit_bytes: Some(2 << 30),
-            limit_objects: Some(7),
+            labels: BTreeMap::new(),
+            figures: Figures {
+                limit_bytes: Some(2 << 30),
+                limit_objects: Some(7),
+                ..Figures::default()
+            },
+            quota_name: None,
             view_bytes: Some(1_000_000),
         }
     );
@@ -193,7 +199,9 @@ fn an_unsound_tenant_is_refused_with_every_field() {
         json!({
             "poolRef": { "name": "demo" },
             "tenantId": "_x",
+            "guaranteed": { "bytes": "2" },
             "limit": { "bytes": "0", "objects": 0 },
+            "quotaRef": { "name": "team" },
             "viewBytes": "many",
         }),
     )
@@ -207,9 +215,106 @@ fn an_unsound_tenant_is_refused_with_every_field() {
         [
             "metadata.name",
             "spec.tenantId",
+            "spec.quotaRef",
             "spec.limit.bytes",
             "spec.limit.objects",
+            "spec.guaranteed",
             "spec.viewBytes"
         ]
+    );
+}
+
+fn quota(name: &str, spec: Value) -> Result<QuotaSettings, String> {
+    let object = json!({
+        "apiVersion": "larder.dev/v1alpha1", "kind": "CacheQuota",
+        "metadata": { "name": name, "namespace": "ml" }, "spec": spec,
+    });
+    let quota: crate::CacheQuota = serde_json::from_value(object).unwrap();
+    quota.settings().map_err(|problems| problems.to_string())
+}
+
+#[test]
+fn a_quota_names_tenants_by_name_or_label() {
+    let limit = json!({ "bytes": "1Gi" });
+    let of = |choice: Value| {
+        let mut spec = json!({ "poolRef": { "name": "demo" }, "limit": limit });
+        let fields = choice.as_object().unwrap().clone();
+        spec.as_object_mut().unwrap().extend(fields);
+        spec
+    };
+    let named = quota("named", of(json!({ "tenants": ["a", "b"] }))).unwrap();
+    let labels = json!({ "selector": { "matchLabels": { "team": "red" } } });
+    let labelled = quota("labelled", of(labels)).unwrap();
+    let all = quota("all", of(json!({ "selector": { "matchLabels": {} } }))).unwrap();
+    assert_eq!(named.figures.limit_bytes, Some(1 << 30));
+    let quotas = [named, labelled, all];
+    let shares = |name: &str, team: Option<&str>, pool: &str, wanted: Option<&str>| {
+        let mut metadata = json!({ "name": name, "namespace": "ml" });
+        if let Some(team) = team {
+            metadata["labels"] = json!({ "team": team });
+        }
+        let mut spec = json!({ "poolRef": { "name": pool } });
+        if let Some(wanted) = wanted {
+            spec["quotaRef"] = json!({ "name": wanted });
+        }
+        let tenant = tenant(metadata, spec).unwrap();
+        tenant.quota_of(&quotas).map(|quota| quota.name.clone())
+    };
+    assert_eq!(
+        shares("a", Some("red"), "demo", None),
+        Some("named".into()),
+        "the oldest"
+    );
+    assert_eq!(
+        shares("c", Some("red"), "demo", None),
+        Some("labelled".into())
+    );
+    assert_eq!(shares("c", None, "demo", None), Some("all".into()));
+    assert_eq!(shares("a", None, "other", None), None, "of another pool");
+    assert_eq!(
+        shares("a", Some("red"), "demo", Some("all")),
+        Some("all".into()),
+        "chosen"
+    );
+    assert_eq!(
+        shares("a", None, "demo", Some("labelled")),
+        Some("named".into()),
+        "not named"
+    );
+}
+
+#[test]
+fn an_unsound_quota_is_refused_with_every_field() {
+    let refused = quota(
+        "q",
+        json!({
+            "poolRef": { "name": "demo" },
+            "tenants": ["a"],
+            "selector": { "matchLabels": {} },
+            "limit": { "objects": 0 },
+            "pinned": { "bytes": "x" },
+            "borrowing": "Forbidden",
+        }),
+    )
+    .unwrap_err();
+    let paths: Vec<&str> = refused
+        .lines()
+        .map(|line| line.split(": ").next().unwrap())
+        .collect();
+    let expected = [
+        "spec.pinned.bytes",
+        "spec.limit.objects",
+        "spec.borrowing",
+        "spec",
+    ];
+    assert_eq!(paths, expected);
+    let key = json!({
+        "poolRef": { "name": "demo" }, "limit": { "objects": 1 },
+        "selector": { "matchLabels": { "-x": "y" } },
+    });
+    assert!(
+        quota("q", key)
+            .unwrap_err()
+            .starts_with("spec.selector.matchLabels: '-x'")
     );
 }

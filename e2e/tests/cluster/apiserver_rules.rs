@@ -72,6 +72,7 @@ impl Server {
         let (kind, plural) = match kind {
             Kind::Pool => ("CachePool", "cachepools"),
             Kind::Tenant => ("CacheTenant", "cachetenants"),
+            Kind::Quota => ("CacheQuota", "cachequotas"),
             Kind::Node => ("CacheNode", "cachenodes"),
         };
         let kind = GroupVersionKind::gvk(larder_crds::GROUP, larder_crds::VERSION, kind);
@@ -141,6 +142,11 @@ fn kinds(scene: &Scene<'_>) -> Result<()> {
         ),
         ("cachetenants", "ctenant", "NAME READY POOL USED LIMIT AGE"),
         (
+            "cachequotas",
+            "cquota",
+            "NAME READY POOL TENANTS USED GUARANTEED LIMIT AGE",
+        ),
+        (
             "cachenodes",
             "cnode",
             "NAME READY POOL NODE MEMORY USED AGE",
@@ -169,6 +175,7 @@ fn kinds(scene: &Scene<'_>) -> Result<()> {
         let kind = match plural {
             "cachepools" => Kind::Pool,
             "cachetenants" => Kind::Tenant,
+            "cachequotas" => Kind::Quota,
             _ => Kind::Node,
         };
         scene.apply(&[kind.base()])?;
@@ -182,7 +189,7 @@ fn kinds(scene: &Scene<'_>) -> Result<()> {
         ensure!(head.join(" ") == columns, "{plural} show {head:?}");
     }
     let all = scene.kubectl(&["get", "larder", "-o", "name"])?;
-    for name in ["cachepool", "cachetenant", "cachenode"] {
+    for name in ["cachepool", "cachetenant", "cachequota", "cachenode"] {
         ensure!(
             all.contains(&format!("{name}.larder.dev/")),
             "`get larder` shows {all:?}"

@@ -71,12 +71,27 @@ impl<L: Log> Leading<L> {
                 drop(reply.send(self.drain_status(&name)));
                 return;
             }
+            AdminAsk::QuotaSet(quota, policy) => {
+                return self.begin_admin(Request::QuotaSet { quota, policy }, reply);
+            }
+            AdminAsk::QuotaDelete(quota) => {
+                return self.begin_admin(Request::QuotaDelete { quota }, reply);
+            }
+            AdminAsk::TenantQuota(tenant) => {
+                drop(reply.send(self.tenant_quota(&tenant)));
+                return;
+            }
+            AdminAsk::Quota(quota) => {
+                drop(reply.send(self.quota(&quota)));
+                return;
+            }
+            AdminAsk::Quotas => self.quotas(),
             AdminAsk::Status => self.status(),
             AdminAsk::Tenants => self.tenants(),
             AdminAsk::Agents => self.agents(),
             AdminAsk::Check => self.check(),
             AdminAsk::Gauges => {
-                let (state, leader) = (&self.core.state, &self.core.leader);
+                let (state, leader) = (&self.core.state, &mut self.core.leader);
                 self.metrics.refresh(state, leader, self.links.clients());
                 if let Some(events) = &mut self.events {
                     events.refresh();
@@ -94,8 +109,11 @@ impl<L: Log> Leading<L> {
         self.begin(call, vec![Ok(request)]);
     }
 
-    fn status(&self) -> Value {
-        let core = &self.core;
+    fn status(&mut self) -> Value {
+        let core = &mut self.core;
+        let requested = core.leader.effective(&core.state);
+        let (guaranteed_bytes, overcommitted) =
+            (requested.requested_bytes, requested.is_overcommitted());
         let epoch = core.epoch();
         json!({
             "pool": core.rules.pool,
@@ -109,6 +127,8 @@ impl<L: Log> Leading<L> {
             "objects": core.state.objects(),
             "capacity_bytes": core.state.capacity_bytes(),
             "used_bytes": core.state.used_bytes(),
+            "guaranteed_bytes": guaranteed_bytes,
+            "overcommitted": overcommitted,
             "reserved_bytes": core.leader.reserved_bytes(),
             "releasing_bytes": core.state.releasing_bytes(),
             "pending_puts": core.leader.pending_puts(),
@@ -118,16 +138,28 @@ impl<L: Log> Leading<L> {
         })
     }
 
-    fn tenants(&self) -> Value {
+    fn tenants(&mut self) -> Value {
+        let core = &mut self.core;
+        let effective = core.leader.effective(&core.state).clone();
         let document = |(id, tenant): (&TenantId, &Tenant)| {
-            let (reserved_bytes, reserved_objects) = self.core.leader.reserved_of(id);
+            let (reserved_bytes, reserved_objects) = core.leader.reserved_of(id);
             let policy = tenant.policy();
+            let share = effective.tenants.get(id).copied().unwrap_or_default();
+            let charged = tenant.used_bytes().saturating_add(reserved_bytes);
             json!({
                 "tenant": id.as_str(),
                 "access": policy.access,
+                "guaranteed_bytes": policy.guaranteed_bytes,
                 "limit_bytes": policy.limit_bytes,
                 "limit_objects": policy.limit_objects,
                 "view_bytes": policy.view_bytes,
+                "limit_pinned_bytes": policy.limit_pinned_bytes,
+                "borrowing": policy.borrowing,
+                "on_exceed": policy.on_exceed,
+                "cohort": policy.cohort,
+                "effective_guaranteed_bytes": share.guaranteed_bytes,
+                "effective_limit_bytes": share.limit_bytes,
+                "borrowed_bytes": charged.saturating_sub(share.guaranteed_bytes),
                 "used_bytes": tenant.used_bytes(),
                 "objects": tenant.objects().len(),
                 "reserved_bytes": reserved_bytes,
@@ -136,7 +168,7 @@ impl<L: Log> Leading<L> {
                 "deleting": tenant.is_deleting(),
             })
         };
-        json!({ "tenants": self.core.state.tenants().map(document).collect::<Vec<_>>() })
+        json!({ "tenants": core.state.tenants().map(document).collect::<Vec<_>>() })
     }
 
     fn agents(&self) -> Value {

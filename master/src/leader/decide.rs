@@ -1,7 +1,7 @@
 //! Deciding: calls item by item; what waits is parked, what was woken is decided again.
 
 use larder_store::{Decision, Request, WaitOn};
-use larder_types::Reason;
+use larder_types::{ErrorCode, Reason};
 use larder_wire::{CallError, CallResult};
 use rand::Rng;
 
@@ -53,6 +53,11 @@ impl<L: Log> Leading<L> {
                 }
             }
             Decision::Refused(refusal) => {
+                if let Request::PutStart { tenant, .. } = request
+                    && refusal.reason.code() == ErrorCode::TenantQuotaExceeded
+                {
+                    self.metrics.quota_refused(tenant, refusal.reason);
+                }
                 let error = CallError {
                     reason: refusal.reason,
                     detail: refusal.detail,

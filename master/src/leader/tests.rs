@@ -98,7 +98,7 @@ impl Bench {
         let mut leading = Leading::new(epoch, rules, keys, log, metrics, PoolClock::start());
         let config = r#"[{"tenant":"a"}]"#;
         let tenants = crate::config::parse_json("t".as_ref(), config).expect("valid");
-        leading.make_tenants(tenants).expect("made");
+        leading.make_tenants(tenants, Vec::new()).expect("made");
         Self {
             leading,
             commits_to,

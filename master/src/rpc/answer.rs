@@ -22,6 +22,7 @@ use super::lists::{listed, listed_stats, stats};
 use super::task;
 use crate::agents::{AgentTable, KEY_ID};
 use crate::calls::ItemResult;
+use crate::quota;
 
 /// How long a capability to read is good, in ms.
 const READ_MS: u64 = 60_000;
@@ -373,7 +374,12 @@ fn located(tenant: Option<&TenantId>, results: Vec<ItemResult>, desk: &Desk<'_>)
     }
 }
 
-fn tenant_usage(tenant: &TenantId, usage: &larder_store::Usage, desk: &Desk<'_>) -> TenantUsage {
+/// What a tenant holds, as it hears it itself and as administrators do.
+pub(crate) fn tenant_usage(
+    tenant: &TenantId,
+    usage: &larder_store::Usage,
+    desk: &Desk<'_>,
+) -> TenantUsage {
     let live = desk
         .state
         .agents()
@@ -390,5 +396,6 @@ fn tenant_usage(tenant: &TenantId, usage: &larder_store::Usage, desk: &Desk<'_>)
         pool_capacity_bytes: desk.state.capacity_bytes(),
         agents: u32::try_from(live).unwrap_or(u32::MAX),
         replica_factor: desk.replica_factor,
+        quota: quota::of_tenant(usage),
     }
 }

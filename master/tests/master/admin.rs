@@ -17,6 +17,11 @@ async fn b55_nothing_but_three_gets_is_answered_without_a_credential() {
         ("GET", "/v1/tenants"),
         ("PUT", "/v1/tenants/a"),
         ("DELETE", "/v1/tenants/a"),
+        ("GET", "/v1/tenants/a/quota"),
+        ("GET", "/v1/quotas"),
+        ("GET", "/v1/quotas/team"),
+        ("PUT", "/v1/quotas/team"),
+        ("DELETE", "/v1/quotas/team"),
         ("GET", "/v1/agents"),
         ("GET", "/v1/agents/node-0/drain"),
         ("PUT", "/v1/agents/node-0/drain"),
@@ -106,6 +111,84 @@ async fn tenants_are_made_changed_and_deleted() {
     );
 }
 
+/// Quotas that tenants share go in and out by the same port; a tenant hears of its own what an
+/// administrator hears.
+#[tokio::test]
+async fn quotas_are_made_explained_and_deleted() {
+    let rig = Rig::start().await;
+    let agent = AgentPeer::mount(&rig, "node-0", 5).await.serve();
+    let operator = token("operator");
+    let put = async |path: &str, body: Value| {
+        rig.http("PUT", path, Some(&operator), &body.to_string())
+            .await
+    };
+    let policy = json!({ "guaranteed_bytes": 1, "limit_bytes": 100_000, "on_exceed": "Refuse" });
+    assert_eq!(put("/v1/quotas/team", policy).await.0, 204);
+    let member = json!({ "cohort": "team", "guaranteed_bytes": 3, "limit_pinned_bytes": 7 });
+    assert_eq!(put("/v1/tenants/a", member).await.0, 204);
+    let mut client = Client::connect(&rig, "a").await;
+    client.put("k", 90_000, &[&agent]).await.expect("put");
+    let refused = client
+        .put("more", 1, &[&agent])
+        .await
+        .expect_err("the team is full");
+    assert_eq!(refused.reason, larder_types::Reason::QuotaBytes);
+
+    let own = client.usage().await;
+    let told = rig.document("/v1/tenants/a/quota").await;
+    assert_eq!(serde_json::to_value(&own).expect("JSON"), told);
+    let slab = own.quota.effective_guaranteed_bytes;
+    assert!(slab > 3, "whole slabs");
+    assert_eq!(
+        (own.quota.guaranteed_bytes, own.quota.effective_pinned_bytes),
+        (3, 7)
+    );
+    let by = own.quota.refused_by(1, 1).expect("full");
+    assert_eq!(
+        (by.kind, by.room),
+        (larder_types::BoundKind::CohortBytes, Some(9_888))
+    );
+    let quotas = rig.document("/v1/quotas").await;
+    let team = &quotas["quotas"][0];
+    assert_eq!(
+        (&team["quota"], &team["tenants"]),
+        (&json!("team"), &json!(1))
+    );
+    assert_eq!(team["charged_bytes"], 90_112);
+    assert_eq!(&rig.document("/v1/quotas/team").await, team);
+
+    let page = rig.metrics().await;
+    let labels = [("tenant", "a")];
+    assert_eq!(
+        value(&page, "larder_tenant_requested_bytes", &labels),
+        Some(3.0)
+    );
+    let effective = value(&page, "larder_tenant_effective_bytes", &labels);
+    assert_eq!(effective, Some(slab as f64));
+    let refusals = [("tenant", "a"), ("reason", "quota_bytes")];
+    assert_eq!(
+        value(&page, "larder_tenant_refusals_total", &refusals),
+        Some(1.0)
+    );
+
+    for _ in 0..2 {
+        let gone = rig
+            .http("DELETE", "/v1/quotas/team", Some(&operator), "")
+            .await;
+        assert_eq!(gone.0, 204);
+    }
+    client.put("more", 1, &[&agent]).await.expect("released");
+    let get = async |path: &str| rig.http("GET", path, Some(&operator), "").await.0;
+    assert_eq!(get("/v1/quotas/team").await, 404);
+    assert_eq!(get("/v1/tenants/nobody/quota").await, 404);
+    assert_eq!(put("/v1/quotas/-team", json!({})).await.0, 400);
+    assert_eq!(
+        put("/v1/quotas/team", json!({ "quota": "other" })).await.0,
+        400
+    );
+    assert_eq!(put("/v1/quotas/team", json!({ "limit": 1 })).await.0, 400);
+}
+
 #[tokio::test]
 async fn documents_tell_the_state_of_the_pool() {
     let rig = Rig::start().await;
@@ -120,7 +203,7 @@ async fn documents_tell_the_state_of_the_pool() {
         (&status["objects"], &status["agents"]),
         (&json!(1), &json!(1))
     );
-    assert_eq!(status["used_bytes"], 1024);
+    assert_eq!(status["used_bytes"], 16_384);
     let agents = rig.document("/v1/agents").await;
     let node = &agents["agents"][0];
     assert_eq!(
@@ -151,7 +234,7 @@ async fn b59_series_go_with_what_they_tell_of() {
             assert_eq!(rig.http("PUT", &path, Some(&operator), body).await.0, 204);
         }
         let page = rig.metrics().await;
-        assert_eq!(series(&page), base + 80, "four series each");
+        assert_eq!(series(&page), base + 140, "seven series each");
         let limit = value(&page, "larder_master_limit_bytes", &[("tenant", "t7")]);
         assert_eq!(limit, Some(1_000_000.0));
         let mut agent = AgentPeer::mount(&rig, "node-0", 10 + round).await;

@@ -58,7 +58,7 @@ async fn an_object_is_put_found_listed_and_removed() {
     let usage = client.usage().await;
     assert_eq!(
         (usage.tenant, usage.used_bytes, usage.objects),
-        (tenant("a"), 1024, 1)
+        (tenant("a"), 16_384, 1)
     );
     assert_eq!(
         (usage.reserved_bytes, usage.agents, usage.replica_factor),

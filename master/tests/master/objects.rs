@@ -143,8 +143,8 @@ async fn pins_and_leases_go_over_the_wire() {
     let pinned: Vec<CallResult<()>> = client.0.call(Kind::Pin, &call).await.expect("an answer");
     assert_eq!((&pinned[0], &pinned[2]), (&Ok(()), &Ok(())));
     assert_eq!(reason(pinned[1].clone()), Reason::NotFound);
-    assert_eq!(client.usage().await.pinned_bytes, 1024);
-    rig.until_metric("larder_master_pinned_bytes", &[("tenant", "a")], 1024.0)
+    assert_eq!(client.usage().await.pinned_bytes, 16_384);
+    rig.until_metric("larder_master_pinned_bytes", &[("tenant", "a")], 16_384.0)
         .await;
 
     client.get(&["l"]).await.remove(0).expect("there");

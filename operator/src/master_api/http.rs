@@ -7,20 +7,21 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
 use super::tokens::Tokens;
 use super::{
-    AgentDocument, Call, MasterApi, MasterError, MasterView, StatusDocument, TenantDocument,
-    TenantPolicy,
+    AgentDocument, Call, MasterApi, MasterError, MasterView, QuotaDocument, QuotaPolicy,
+    StatusDocument, TenantDocument, TenantPolicy,
 };
 use crate::names::{MASTER_ADMIN_PORT, PoolId};
 
 /// Longest call, in ms.
 const LIMIT_MS: u64 = 5_000;
-/// Longest answer, in bytes: 16,384 tenants or 4,096 agents with 8 segments, at 512 bytes each.
+/// Longest answer, in bytes: 16,384 tenants of 1,000 bytes each, or 4,096 agents
+/// with 8 segments of 500.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// How much of a refusal is told.
 const TOLD_CHARS: usize = 200;
@@ -145,8 +146,46 @@ struct Tenants {
 }
 
 #[derive(Deserialize)]
+struct Quotas {
+    quotas: Vec<QuotaDocument>,
+}
+
+#[derive(Deserialize)]
 struct Agents {
     agents: Vec<AgentDocument>,
+}
+
+impl HttpMasters {
+    /// Puts a document without the field that stands in the path.
+    async fn put(
+        &self,
+        pool: &PoolId,
+        path: &str,
+        named: &str,
+        document: &(impl Serialize + Sync),
+    ) -> Result<(), MasterError> {
+        let mut body = serde_json::to_value(document).unwrap_or_default();
+        if let Some(fields) = body.as_object_mut() {
+            fields.remove(named);
+        }
+        let body = Bytes::from(body.to_string());
+        let (status, body) = self.call(pool, Method::PUT, path, body).await?;
+        if status.is_success() {
+            Ok(())
+        } else {
+            Err(refused(status, &body))
+        }
+    }
+
+    async fn delete(&self, pool: &PoolId, path: &str) -> Result<(), MasterError> {
+        let (status, body) = self.call(pool, Method::DELETE, path, Bytes::new()).await?;
+        let is_gone = status.is_success() || status == StatusCode::NOT_FOUND;
+        if is_gone {
+            Ok(())
+        } else {
+            Err(refused(status, &body))
+        }
+    }
 }
 
 impl MasterApi for HttpMasters {
@@ -154,12 +193,17 @@ impl MasterApi for HttpMasters {
         Box::pin(async move {
             let status: StatusDocument = self.get(pool, "/v1/status").await?;
             let Tenants { tenants } = self.get(pool, "/v1/tenants").await?;
+            let Quotas { quotas } = self.get(pool, "/v1/quotas").await?;
             let Agents { agents } = self.get(pool, "/v1/agents").await?;
             Ok(MasterView {
                 status,
                 tenants: tenants
                     .into_iter()
                     .map(|one| (one.tenant.clone(), one))
+                    .collect(),
+                quotas: quotas
+                    .into_iter()
+                    .map(|one| (one.quota.clone(), one))
                     .collect(),
                 agents: agents
                     .into_iter()
@@ -172,33 +216,22 @@ impl MasterApi for HttpMasters {
     fn set_tenant<'a>(&'a self, pool: &'a PoolId, policy: &'a TenantPolicy) -> Call<'a, ()> {
         Box::pin(async move {
             let path = format!("/v1/tenants/{}", policy.tenant);
-            // The id stands in the path.
-            let body = serde_json::json!({
-                "access": policy.access,
-                "limit_bytes": policy.limit_bytes,
-                "limit_objects": policy.limit_objects,
-                "view_bytes": policy.view_bytes,
-            });
-            let body = Bytes::from(body.to_string());
-            let (status, body) = self.call(pool, Method::PUT, &path, body).await?;
-            if status.is_success() {
-                Ok(())
-            } else {
-                Err(refused(status, &body))
-            }
+            self.put(pool, &path, "tenant", policy).await
         })
     }
 
     fn delete_tenant<'a>(&'a self, pool: &'a PoolId, tenant: &'a str) -> Call<'a, ()> {
+        Box::pin(async move { self.delete(pool, &format!("/v1/tenants/{tenant}")).await })
+    }
+
+    fn set_quota<'a>(&'a self, pool: &'a PoolId, policy: &'a QuotaPolicy) -> Call<'a, ()> {
         Box::pin(async move {
-            let path = format!("/v1/tenants/{tenant}");
-            let (status, body) = self.call(pool, Method::DELETE, &path, Bytes::new()).await?;
-            let is_gone = status.is_success() || status == StatusCode::NOT_FOUND;
-            if is_gone {
-                Ok(())
-            } else {
-                Err(refused(status, &body))
-            }
+            let path = format!("/v1/quotas/{}", policy.quota);
+            self.put(pool, &path, "quota", policy).await
         })
+    }
+
+    fn delete_quota<'a>(&'a self, pool: &'a PoolId, quota: &'a str) -> Call<'a, ()> {
+        Box::pin(async move { self.delete(pool, &format!("/v1/quotas/{quota}")).await })
     }
 }

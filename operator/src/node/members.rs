@@ -139,6 +139,7 @@ mod tests {
             node_dram_bytes: 1 << 30,
             slab_bytes: 2 << 20,
             replica_factor: 1,
+            overcommit: larder_crds::Overcommit::Warn,
         }
     }
 

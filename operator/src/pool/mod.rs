@@ -12,7 +12,8 @@ use crate::context::Context;
 use crate::error::ReconcileError;
 use crate::names::{POOL_FINALIZER, PoolId};
 use crate::node::members;
-use crate::tenant;
+use crate::quota::shares::Shares;
+use crate::{quota, tenant};
 
 pub mod apply;
 pub mod build;
@@ -84,15 +85,22 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
             nodes.extend(members.nodes.iter().cloned());
             let account = context.service_account();
             let tenants = tenant::accepted_of(context, &id);
+            let shares = Shares::of(context, pool);
             let inputs = build::Inputs {
                 config: &context.config,
                 operator_account: &account,
                 tenants: &tenants,
+                shares: &shares,
                 nodes: &nodes,
             };
             let wanted = build::build(&valid, &inputs);
             match apply::apply(context, &valid, &members, &wanted, &seen).await {
-                Ok(()) => status::Outcome::Applied(members),
+                Ok(()) => {
+                    if let Some(view) = view {
+                        quota::sweep(context, &id, &shares, view).await?;
+                    }
+                    status::Outcome::Applied(members)
+                }
                 Err(error) => status::Outcome::of_error(error)?,
             }
         }

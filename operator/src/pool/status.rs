@@ -7,16 +7,13 @@ use serde_json::json;
 
 use super::build::Owner;
 use super::observe::{MasterSeen, Seen, ready_agents};
-use crate::conditions::{Wanted, changed, is_true, merge};
+use crate::conditions::{Wanted, changed, is_true, merge, named};
 use crate::context::Context;
 use crate::error::ReconcileError;
 use crate::master_api::{MasterView, Usage, coarse};
 use crate::names::{MANAGER, PoolId};
 use crate::node::members::Members;
 use crate::reasons::{ConditionType, Reason};
-
-/// Most names in a message.
-const NAMED_MAX: usize = 5;
 
 /// What became of the spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +94,9 @@ pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
         let message = format!("{ready} of {} nodes serve", members.desired);
         Wanted::new(Ready, true, Reason::Serving, message)
     };
-    vec![accepted, master, nodes, scale_in, serves]
+    let mut wanted = vec![accepted, master, nodes, scale_in, serves];
+    wanted.extend(seen.master.view().map(overcommit_condition));
+    wanted
 }
 
 fn master_condition(master: &MasterSeen) -> Wanted {
@@ -172,17 +171,19 @@ fn scale_in_condition(members: &Members) -> Wanted {
     wanted(true, Reason::NodeHoldsObjects, message)
 }
 
-fn named<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
-    let more = names.len().saturating_sub(NAMED_MAX);
-    let mut text = names
-        .take(NAMED_MAX)
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ");
-    if more > 0 {
-        text.push_str(&format!(" and {more} more"));
+/// Nothing before the master has answered: what was known stays.
+fn overcommit_condition(view: &MasterView) -> Wanted {
+    let (asked, has) = (view.status.guaranteed_bytes, view.status.capacity_bytes);
+    let wanted = |status, reason, message| {
+        Wanted::new(ConditionType::QuotaOvercommitted, status, reason, message)
+    };
+    if view.status.overcommitted {
+        let message = format!("{} are guaranteed of {}", rounded(asked), rounded(has));
+        wanted(true, Reason::GuaranteesExceedCapacity, message)
+    } else {
+        let message = "the pool has what is guaranteed".to_owned();
+        wanted(false, Reason::GuaranteesFit, message)
     }
-    text
 }
 
 /// The new status, from the old one.

@@ -9,7 +9,7 @@ use super::observe::Seen;
 use crate::child::{self, Child};
 use crate::context::Context;
 use crate::error::ReconcileError;
-use crate::master_api::{MasterError, TenantPolicy};
+use crate::master_api::MasterError;
 use crate::names::{MANAGER, PoolId, TENANT_FINALIZER};
 
 /// What the master said of the tenant.
@@ -44,7 +44,7 @@ pub async fn apply(
             pool.name
         )));
     };
-    let policy = TenantPolicy::from(settings);
+    let policy = seen.shares.tenant(settings);
     let known = looks.now.tenants.get(&policy.tenant);
     if known.is_some_and(|known| known.fits(&policy)) {
         return Ok(Answer::Serving);

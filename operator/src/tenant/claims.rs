@@ -18,8 +18,10 @@ use crate::reasons::Reason;
 const IDENTITY_BYTES_MAX: usize = 900_000;
 /// An entry of the identity file without id and account.
 const ENTRY_BYTES: usize = 64;
-/// An entry of the tenants file without the id: names of keys and four numbers.
-const POLICY_BYTES: usize = 200;
+/// An entry of the tenants file without the id: names of keys, four numbers and a quota's name.
+const POLICY_BYTES: usize = 290;
+/// What a guarantee and other figures add to it.
+const FIGURES_BYTES: usize = 150;
 
 /// Why a tenant is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,7 +208,13 @@ fn size_bytes(tenant: &CacheTenant) -> usize {
         .iter()
         .map(|account| account.len() + id + ENTRY_BYTES)
         .sum();
-    usize::max(entries, id + POLICY_BYTES)
+    let spec = &tenant.spec;
+    let has_figures = spec.guaranteed.is_some()
+        || spec.pinned.is_some()
+        || spec.borrowing.is_some()
+        || spec.on_exceed.is_some();
+    let figures = if has_figures { FIGURES_BYTES } else { 0 };
+    usize::max(entries, id + POLICY_BYTES + figures)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::child::Standing;
 use crate::context::Context;
 use crate::master_api::Looks;
 use crate::names::PoolId;
+use crate::quota::shares::Shares;
 use crate::reasons::Reason;
 
 /// What a reconcile goes by.
@@ -19,6 +20,8 @@ pub struct Seen {
     pub pool: Option<Arc<CachePool>>,
     /// The connection, if it stands.
     pub standing: Standing,
+    /// Who shares what in that pool.
+    pub shares: Shares,
     /// What the pool's master said last.
     pub looks: Option<Looks>,
 }
@@ -37,8 +40,10 @@ pub fn observe(context: &Context, tenant: &CacheTenant) -> Seen {
         .map(|child| (key, child))
         .into_iter()
         .collect();
+    let shares = pool.as_ref().map(|pool| Shares::of(context, pool));
     Seen {
         pool,
+        shares: shares.unwrap_or_default(),
         standing,
         looks,
     }

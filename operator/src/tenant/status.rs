@@ -2,17 +2,18 @@
 
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
-use larder_crds::{CacheTenant, CacheTenantStatus, TenantSettings, rounded};
+use larder_crds::{CachePool, CacheTenant, CacheTenantStatus, TenantSettings, rounded};
 use serde_json::json;
 
 use super::apply::Answer;
 use super::claims::Refusal;
 use super::observe::Seen;
-use crate::conditions::{Wanted, changed, merge};
+use crate::conditions::{Wanted, changed, guaranteed, merge};
 use crate::context::Context;
 use crate::error::ReconcileError;
 use crate::master_api::{MasterView, Usage, coarse};
 use crate::names::MANAGER;
+use crate::quota::shares::Shares;
 use crate::reasons::{ConditionType, Reason};
 
 /// What became of the spec.
@@ -61,24 +62,62 @@ pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
         settings.tenant_id, settings.pool_name
     );
     let accepted = Wanted::new(Accepted, true, Reason::Accepted, message);
-    let leaves = |pool: &larder_crds::CachePool| pool.metadata.deletion_timestamp.is_some();
-    let ready = if seen.pool.as_deref().is_some_and(leaves) {
-        Wanted::new(
-            Ready,
-            false,
-            Reason::PoolDeleting,
-            "the pool is being deleted",
-        )
-    } else {
-        match answer {
-            Answer::Serving => {
-                Wanted::new(Ready, true, Reason::Serving, "the master serves the tenant")
-            }
-            Answer::Silent(why) => Wanted::new(Ready, false, Reason::MasterNotReached, why.clone()),
-            Answer::Refused(why) => Wanted::new(Ready, false, Reason::MasterRefused, why.clone()),
-        }
+    let mut wanted = vec![accepted, quota_condition(settings, &seen.shares)];
+    let looks = seen.looks.as_ref();
+    let known = looks.and_then(|looks| looks.now.tenants.get(&settings.tenant_id));
+    wanted.extend(guaranteed(
+        settings.figures.guaranteed_bytes,
+        seen.shares.refuses_tenant(&settings.name),
+        known.map(|known| {
+            (
+                known.figures.guaranteed_bytes,
+                known.effective_guaranteed_bytes,
+            )
+        }),
+    ));
+    wanted.push(ready(
+        seen.pool.as_deref(),
+        answer,
+        "the master serves the tenant",
+    ));
+    wanted
+}
+
+fn quota_condition(settings: &TenantSettings, shares: &Shares) -> Wanted {
+    let wanted = |status, reason, message: String| {
+        Wanted::new(ConditionType::QuotaBound, status, reason, message)
     };
-    vec![accepted, ready]
+    let shared = settings.quota_of(&shares.quotas).map(|quota| &quota.name);
+    match (&settings.quota_name, shared) {
+        (Some(named), shared) if shared != Some(named) => {
+            let message = format!("no CacheQuota {named} of the pool names this tenant");
+            wanted(false, Reason::QuotaNotFound, message)
+        }
+        (_, Some(shared)) => {
+            let message = format!("it shares CacheQuota {shared}");
+            wanted(true, Reason::QuotaShared, message)
+        }
+        (_, None) => {
+            let message = "no CacheQuota names it".to_owned();
+            wanted(false, Reason::NoQuota, message)
+        }
+    }
+}
+
+/// Whether the master of a pool holds what it was told.
+#[must_use]
+pub fn ready(pool: Option<&CachePool>, answer: &Answer, serves: &str) -> Wanted {
+    use ConditionType::Ready;
+    let leaves = |pool: &CachePool| pool.metadata.deletion_timestamp.is_some();
+    if pool.is_some_and(leaves) {
+        let message = "the pool is being deleted";
+        return Wanted::new(Ready, false, Reason::PoolDeleting, message);
+    }
+    match answer {
+        Answer::Serving => Wanted::new(Ready, true, Reason::Serving, serves),
+        Answer::Silent(why) => Wanted::new(Ready, false, Reason::MasterNotReached, why.clone()),
+        Answer::Refused(why) => Wanted::new(Ready, false, Reason::MasterRefused, why.clone()),
+    }
 }
 
 /// The new status, from the old one.
@@ -102,8 +141,17 @@ pub fn next(
     };
     let id = &settings.tenant_id;
     status.tenant_id = Some(id.clone());
+    let shared = settings.quota_of(&seen.shares.quotas);
+    status.quota = shared.map(|quota| quota.name.clone());
     let looks = seen.looks.as_ref();
     let usage_now = looks.and_then(|looks| usage(&looks.now, id));
+    // Of a guarantee only: else a figure without meaning would stand in every status.
+    status.effective_bytes = match looks.and_then(|looks| looks.now.tenants.get(id)) {
+        Some(known) => {
+            Some(known.effective_guaranteed_bytes).filter(|_| known.figures.guaranteed_bytes > 0)
+        }
+        None => old.effective_bytes,
+    };
     let shown = old.used_bytes.zip(old.objects);
     let shown = shown.map(|(used_bytes, objects)| Usage {
         used_bytes,

@@ -53,7 +53,7 @@ async fn a_pool_and_its_tenants_come_up_and_then_nothing_is_written() {
     assert_eq!(status["capacityBytes"], 1 << 30);
     let known = master.with(|state| state.tenants.clone());
     let known = &known[&("apps/small".to_owned(), "team-a".to_owned())];
-    assert_eq!(known.limit_bytes, Some(256 << 20));
+    assert_eq!(known.figures.limit_bytes, Some(256 << 20));
 
     let identity = api
         .get("configmaps", "apps", "small-identity")

@@ -7,5 +7,6 @@ mod lifecycle;
 mod load;
 mod master_http;
 mod merge;
+mod quotas;
 mod troubles;
 mod world;

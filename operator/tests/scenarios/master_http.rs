@@ -11,10 +11,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use kube::Client;
-use larder_crds::Access;
+use larder_crds::{Access, Borrowing, OnExceed};
 use larder_operator::master_api::http::HttpMasters;
 use larder_operator::master_api::tokens::Tokens;
-use larder_operator::master_api::{MasterApi, MasterError, TenantPolicy};
+use larder_operator::master_api::{
+    MasterApi, MasterError, PolicyFigures, QuotaPolicy, TenantPolicy,
+};
 use larder_operator::names::PoolId;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -31,9 +33,14 @@ fn policy(tenant: &str) -> TenantPolicy {
     TenantPolicy {
         tenant: tenant.into(),
         access: Access::ReadOnly,
-        limit_bytes: Some(7),
-        limit_objects: None,
+        figures: PolicyFigures {
+            guaranteed_bytes: 3,
+            limit_bytes: Some(7),
+            borrowing: Borrowing::Forbidden,
+            ..PolicyFigures::default()
+        },
         view_bytes: None,
+        cohort: Some("team".into()),
     }
 }
 
@@ -46,7 +53,8 @@ async fn bearer(request: Request, next: Next) -> Response {
 
 async fn set(Path(id): Path<String>, Json(body): Json<Value>) -> StatusCode {
     let expected = json!({
-        "access": "ReadOnly", "limit_bytes": 7, "limit_objects": null, "view_bytes": null,
+        "access": "ReadOnly", "guaranteed_bytes": 3, "limit_bytes": 7, "limit_objects": null,
+        "borrowing": "Forbidden", "view_bytes": null, "cohort": "team",
     });
     if body == expected && id == "team-a" {
         StatusCode::NO_CONTENT
@@ -55,9 +63,18 @@ async fn set(Path(id): Path<String>, Json(body): Json<Value>) -> StatusCode {
     }
 }
 
+async fn set_quota(Path(name): Path<String>, Json(body): Json<Value>) -> StatusCode {
+    let expected = json!({ "limit_bytes": null, "limit_objects": 9, "on_exceed": "Refuse" });
+    if body == expected && name == "team" {
+        StatusCode::NO_CONTENT
+    } else {
+        StatusCode::BAD_REQUEST
+    }
+}
+
 async fn delete(State(left): State<Arc<AtomicUsize>>) -> StatusCode {
     match left.fetch_sub(1, Ordering::Relaxed) {
-        2 => StatusCode::NO_CONTENT,
+        2.. => StatusCode::NO_CONTENT,
         1 => StatusCode::NOT_FOUND,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     }
@@ -80,13 +97,21 @@ async fn serve() -> String {
             "free_slabs": 3, "capacity_bytes": 64,
         }],
     }] });
+    let quotas = json!({ "quotas": [{
+        "quota": "team", "is_set": true, "tenants": 2, "guaranteed_bytes": 5,
+        "effective_guaranteed_bytes": 16, "limit_bytes": null, "effective_limit_bytes": null,
+        "limit_objects": 9, "limit_pinned_bytes": null, "borrowing": "Allowed",
+        "on_exceed": "Refuse", "charged_bytes": 32, "charged_objects": 2,
+    }] });
     let answer = |value: Value| get(move || async move { Json(value) });
     let router = Router::new()
         .route("/v1/status", answer(status))
         .route("/v1/tenants", answer(tenants))
         .route("/v1/agents", answer(agents))
+        .route("/v1/quotas", answer(quotas))
+        .route("/v1/quotas/{name}", put(set_quota).delete(delete))
         .route("/v1/tenants/{id}", put(set).delete(delete))
-        .with_state(Arc::new(AtomicUsize::new(2)))
+        .with_state(Arc::new(AtomicUsize::new(3)))
         .layer(from_fn(bearer));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("an address").to_string();
@@ -138,6 +163,26 @@ async fn documents_are_read_and_changes_sent() {
         .await
         .expect_err("refused");
     assert!(matches!(refused, MasterError::Refused { status: 400, .. }) && !refused.is_retryable());
+    let team = &view.quotas["team"];
+    assert_eq!(
+        (team.charged_bytes, team.effective_guaranteed_bytes),
+        (32, 16)
+    );
+    assert_eq!(team.figures.guaranteed_bytes, 5);
+    let figures = PolicyFigures {
+        limit_objects: Some(9),
+        on_exceed: OnExceed::Refuse,
+        ..PolicyFigures::default()
+    };
+    let policy = QuotaPolicy {
+        quota: "team".into(),
+        figures,
+    };
+    masters.set_quota(&pool(), &policy).await.expect("set");
+    masters
+        .delete_quota(&pool(), "team")
+        .await
+        .expect("deleted");
     masters
         .delete_tenant(&pool(), "team-a")
         .await

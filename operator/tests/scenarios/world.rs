@@ -9,8 +9,8 @@ use kube::Api;
 use larder_operator::config::Config;
 use larder_operator::election::{self, Leadership, LeaseSettings};
 use larder_operator::master_api::{
-    AgentDocument, Call, MasterApi, MasterError, MasterView, SegmentDocument, StatusDocument,
-    TenantDocument, TenantPolicy,
+    AgentDocument, Call, MasterApi, MasterError, MasterView, QuotaDocument, QuotaPolicy,
+    SegmentDocument, StatusDocument, TenantDocument, TenantPolicy,
 };
 use larder_operator::metrics::OperatorMetrics;
 use larder_operator::names::PoolId;
@@ -22,6 +22,9 @@ use tokio::time::Instant;
 
 use crate::api_server::ApiServer;
 
+/// What the master's pools have, in bytes.
+const CAPACITY: u64 = 1 << 30;
+
 /// A master that answers as it is told.
 #[derive(Debug, Default)]
 pub(crate) struct FakeMaster(Mutex<MasterState>);
@@ -31,6 +34,8 @@ pub(crate) struct FakeMaster(Mutex<MasterState>);
 pub(crate) struct MasterState {
     /// By pool's key, then by id.
     pub(crate) tenants: BTreeMap<(String, String), TenantDocument>,
+    /// The same of quotas, by name.
+    pub(crate) quotas: BTreeMap<(String, String), QuotaDocument>,
     /// Slabs that a node holds.
     pub(crate) agents: BTreeMap<String, u64>,
     /// Whether calls fail.
@@ -98,13 +103,24 @@ impl MasterApi for FakeMaster {
                     .tenants
                     .iter()
                     .filter(|((key, _), _)| *key == pool.key());
+                let quotas = state
+                    .quotas
+                    .iter()
+                    .filter(|((key, _), _)| *key == pool.key());
+                let asked = tenants.clone().map(|(_, one)| one.figures.guaranteed_bytes);
+                let guaranteed = asked.sum();
                 MasterView {
                     status: StatusDocument {
                         name: format!("{}-0", pool.master()),
                         objects: 3,
-                        capacity_bytes: 1 << 30,
+                        capacity_bytes: CAPACITY,
                         used_bytes: 4096,
+                        guaranteed_bytes: guaranteed,
+                        overcommitted: guaranteed > CAPACITY,
                     },
+                    quotas: quotas
+                        .map(|((_, name), one)| (name.clone(), one.clone()))
+                        .collect(),
                     tenants: tenants
                         .map(|((_, id), one)| (id.clone(), one.clone()))
                         .collect(),
@@ -124,15 +140,48 @@ impl MasterApi for FakeMaster {
                 let document = TenantDocument {
                     tenant: policy.tenant.clone(),
                     access: policy.access,
-                    limit_bytes: policy.limit_bytes,
-                    limit_objects: policy.limit_objects,
+                    figures: policy.figures.clone(),
                     view_bytes: policy.view_bytes,
+                    cohort: policy.cohort.clone(),
+                    effective_guaranteed_bytes: policy.figures.guaranteed_bytes,
                     used_bytes: 0,
                     objects: 0,
                 };
                 state
                     .tenants
                     .insert((pool.key(), policy.tenant.clone()), document);
+            });
+            Ok(())
+        })
+    }
+
+    fn set_quota<'a>(&'a self, pool: &'a PoolId, policy: &'a QuotaPolicy) -> Call<'a, ()> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                let change = format!("quota {} {}", pool.key(), policy.quota);
+                state.changes.push(change);
+                let document = QuotaDocument {
+                    quota: policy.quota.clone(),
+                    figures: policy.figures.clone(),
+                    effective_guaranteed_bytes: policy.figures.guaranteed_bytes,
+                    charged_bytes: 1 << 20,
+                    charged_objects: 4,
+                };
+                let key = (pool.key(), policy.quota.clone());
+                state.quotas.insert(key, document);
+            });
+            Ok(())
+        })
+    }
+
+    fn delete_quota<'a>(&'a self, pool: &'a PoolId, quota: &'a str) -> Call<'a, ()> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                let change = format!("no quota {} {quota}", pool.key());
+                state.changes.push(change);
+                state.quotas.remove(&(pool.key(), quota.to_owned()));
             });
             Ok(())
         })
@@ -277,6 +326,20 @@ pub(crate) fn tenant(name: &str, pool: &str) -> Value {
             "subjects": [{ "serviceAccount": { "name": name } }],
             "access": "ReadWrite",
             "limit": { "bytes": "256Mi" },
+        },
+    })
+}
+
+/// A quota of these tenants.
+pub(crate) fn quota(name: &str, pool: &str, tenants: &[&str]) -> Value {
+    json!({
+        "apiVersion": "larder.dev/v1alpha1", "kind": "CacheQuota",
+        "metadata": { "name": name, "namespace": "apps" },
+        "spec": {
+            "poolRef": { "name": pool },
+            "tenants": tenants,
+            "guaranteed": { "bytes": "64Mi" },
+            "limit": { "bytes": "512Mi" },
         },
     })
 }

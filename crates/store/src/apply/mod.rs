@@ -6,6 +6,7 @@
 
 mod mount;
 mod object;
+mod quota;
 mod replica;
 mod slab;
 mod sweep;
@@ -98,6 +99,11 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
         Op::AgentDrain { agent, draining } => mount::agent_drain(state, *agent, *draining, effects),
         Op::TaskCreated { .. } => task_created(state, op),
         Op::TaskEnded { task, outcome } => task::ended(state, *task, *outcome),
+        Op::QuotaSet { quota, policy } => {
+            quota::set(state, quota, policy, effects);
+            Ok(())
+        }
+        Op::QuotaDelete { quota } => quota::delete(state, quota, effects),
     }
 }
 

@@ -20,6 +20,7 @@ impl Leader {
     pub fn check(&self, state: &State) -> Vec<Finding> {
         let mut found = Vec::new();
         self.check_books(&mut found);
+        self.check_quotas(state, &mut found);
         self.check_allocators(state, &mut found);
         self.check_slabs(state, &mut found);
         self.check_space(state, &mut found);

@@ -164,15 +164,25 @@ impl Leader {
         Ok(self.answer(Reply::Listed { entries, more }))
     }
 
-    pub(super) fn usage(&self, state: &State, tenant: &TenantId) -> Outcome {
-        let held = self.tenant(state, tenant, Right::Know)?;
+    pub(super) fn usage(&mut self, state: &State, tenant: &TenantId) -> Outcome {
+        self.tenant(state, tenant, Right::Know)?;
+        match self.usage_of(state, tenant) {
+            Some(usage) => Ok(self.answer(Reply::Usage(Box::new(usage)))),
+            None => refuse(Reason::TenantUnknown, format!("tenant {tenant}")),
+        }
+    }
+
+    /// What a tenant holds and what its quota comes to; `None` for one that is not known.
+    pub fn usage_of(&mut self, state: &State, tenant: &TenantId) -> Option<Usage> {
+        let held = state.tenant(tenant)?;
+        let quota = self.quota_report(state, tenant);
         let reserved = self.overlay.reserved(tenant);
         let slab_bytes = held
             .slabs
             .iter()
             .filter_map(|(_, segment, _)| state.segment(*segment))
             .fold(0u64, |sum, segment| sum.saturating_add(segment.slab_bytes));
-        Ok(self.answer(Reply::Usage(Usage {
+        Some(Usage {
             used_bytes: held.used_bytes,
             pinned_bytes: held.pinned_bytes,
             used_objects: held.objects.len() as u64,
@@ -180,7 +190,8 @@ impl Leader {
             reserved_objects: reserved.objects,
             slab_bytes,
             policy: held.policy.clone(),
-        })))
+            quota,
+        })
     }
 }
 

@@ -10,6 +10,7 @@ mod mount;
 mod pin;
 mod put;
 mod put_end;
+mod quota;
 mod relief;
 mod remove;
 mod slab;
@@ -181,6 +182,8 @@ impl Leader {
             Request::Drain { agent, on } => self.drain(state, *agent, *on),
             Request::TaskCreate { tenant, key, wish } => self.task_create(state, tenant, key, wish),
             Request::TaskQuery { tenant, task } => self.task_query(state, tenant, *task),
+            Request::QuotaSet { quota, policy } => self.quota_set(state, quota, policy),
+            Request::QuotaDelete { quota } => self.quota_delete(state, quota),
             _ => refuse(Reason::Internal, "a request that nobody decides"),
         }
     }
@@ -250,6 +253,8 @@ impl Leader {
                 | Request::TenantSet { .. }
                 | Request::TenantDelete { .. }
                 | Request::TaskCreate { .. }
+                | Request::QuotaSet { .. }
+                | Request::QuotaDelete { .. }
         );
         let (held, most) = (self.overlay.in_flight, self.settings.max_in_flight_ops);
         if brings_ops && held >= most {

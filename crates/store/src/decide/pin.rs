@@ -74,7 +74,7 @@ impl Leader {
             // A put that replaces it and does not say otherwise will be pinned too.
             let heir = pending.map_or(Some(0), |put| put.inherits_bytes());
             let bytes = own.and_then(|own| own.checked_add(heir?));
-            self.admit_pinned(held, tenant, bytes.unwrap_or(u64::MAX))?;
+            self.admit_pinned(state, (tenant, held), bytes.unwrap_or(u64::MAX))?;
         }
         let op = Op::PinSet {
             tenant: tenant.clone(),
@@ -102,15 +102,15 @@ impl Leader {
 
     /// Whether so many more bytes of a tenant may be pinned hard.
     pub(super) fn admit_pinned(
-        &self,
-        held: &Tenant,
-        tenant: &TenantId,
+        &mut self,
+        state: &State,
+        (tenant, held): (&TenantId, &Tenant),
         bytes: u64,
     ) -> Result<(), Stop> {
         if bytes == 0 {
             return Ok(());
         }
-        let limit = self.settings.max_pinned_bytes;
+        let limit = self.limit_pinned_bytes(state, tenant);
         let (pinned, pinning) = (held.pinned_bytes, self.overlay.pinning_bytes(tenant));
         let total = pinned
             .checked_add(pinning)

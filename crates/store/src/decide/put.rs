@@ -8,7 +8,7 @@ use crate::leader::Leader;
 use crate::objects::ObjectRef;
 use crate::overlay::Pending;
 use crate::place::{Candidate, Need, Room, Wish, rank};
-use crate::quota::{Charge, admit, excess};
+use crate::quota::{Charge, Exceeded};
 use crate::reply::{Decision, Refusal, Reply, WaitOn};
 use crate::request::{MAX_REPLICAS, PutMode, Request};
 use crate::segment::slab_key;
@@ -90,10 +90,10 @@ impl Leader {
         self.room_for_a_put()?;
         let (need, asked) = needed(*size_bytes, *replicas)?;
         let pinned_bytes = match (attributes.pin, base.map(|object| object.attributes().pin)) {
-            (Pin::Hard, _) | (Pin::None, Some(Pin::Hard)) => asked,
+            (Pin::Hard, _) | (Pin::None, Some(Pin::Hard)) => asked.bytes,
             _ => 0,
         };
-        self.admit_pinned(held, tenant, pinned_bytes)?;
+        self.admit_pinned(state, (tenant, held), pinned_bytes)?;
         let ask = Ask {
             session: *session,
             tenant,
@@ -106,21 +106,22 @@ impl Leader {
             pinned_bytes,
         };
         // An upsert is charged beside the object that it will replace until it ends.
-        let used = Charge {
-            bytes: held.used_bytes,
-            objects: held.objects.len() as u64,
-        };
-        let reserved = self.overlay.reserved(tenant);
-        if let Err(refusal) = admit(&held.policy, used, reserved, asked) {
-            let over = excess(&held.policy, used, reserved, asked);
+        if let Err(Exceeded { refusal, evict }) = self.admit_put(state, tenant, asked) {
             // Nothing is evicted for a put that would be refused all the same.
-            return match over.filter(|_| self.candidates(state, &ask).is_ok()) {
+            return match evict.filter(|_| self.candidates(state, &ask).is_ok()) {
                 Some(over) => self.relieve_quota(state, tenant, over, refusal, now),
                 None => Err(refusal.into()),
             };
         }
-        let held_bytes = used.bytes.saturating_add(reserved.bytes);
-        self.grant_best(state, &ask, held_bytes.saturating_add(asked), now, random)
+        let held_bytes = self.overlay.reserved(tenant).bytes;
+        let held_bytes = held_bytes.saturating_add(held.used_bytes);
+        self.grant_best(
+            state,
+            &ask,
+            held_bytes.saturating_add(asked.bytes),
+            now,
+            random,
+        )
     }
 
     /// Grants a put on the agents that suit it best. `bytes` is what its tenant holds with it.
@@ -311,9 +312,8 @@ impl Leader {
 }
 
 /// What a put of this size asks of one slab, and of all in bytes.
-fn needed(size_bytes: u64, replicas: u8) -> Result<(Need, u64), Stop> {
-    let need = Need::of(size_bytes);
-    let all = need.and_then(|need| Some((need, need.bytes.checked_mul(u64::from(replicas))?)));
+fn needed(size_bytes: u64, replicas: u8) -> Result<(Need, Charge), Stop> {
+    let all = Need::of(size_bytes).zip(Charge::of_put(size_bytes, replicas));
     all.ok_or_else(|| Refusal::new(Reason::TooLarge, format!("asked {size_bytes}")).into())
 }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use larder_types::{AgentId, PoolTime, Reason, SlabRef, TenantId, layout};
+use larder_types::{AgentId, OnExceed, PoolTime, Reason, SlabRef, TenantId, layout};
 
 use super::{Outcome, refuse};
 use crate::evict::{Budget, EvictionCause, Relief};
 use crate::leader::Leader;
 use crate::op::Op;
 use crate::place::{Candidate, Need};
-use crate::quota::Charge;
+use crate::quota::Shortage;
 use crate::reply::{Decision, Refusal, WaitOn};
 use crate::segment::{Segment, SlabKey, SlabPhase};
 use crate::state::State;
@@ -59,15 +59,19 @@ impl Leader {
     ) -> Outcome {
         let without = || ranked.iter().filter(|candidate| candidate.room.is_none());
         let agents: Vec<AgentId> = without().map(|candidate| candidate.agent).collect();
-        if let Some(on) = self.taking(state, need, &agents) {
+        let may_take = self.may_take(state, tenant);
+        if may_take && let Some(on) = self.taking(state, need, &agents) {
             return Ok(wait(Vec::new(), on));
         }
-        if let Some(slab) = self.takeable(state, tenant, need, &agents) {
+        if may_take && let Some(slab) = self.takeable(state, tenant, need, &agents) {
             let on = WaitOn::Slab(slab.segment, slab.index);
             return Ok(wait(vec![Op::SlabTake { slab }], on));
         }
         if self.releasing_helps(state, tenant, need, &agents) {
             return Ok(wait(Vec::new(), WaitOn::Space));
+        }
+        if !may_take {
+            return self.relieve_borrower(state, tenant, need, now);
         }
         // What others made this tenant evict comes back to it first.
         if self.evict.leaving_bytes(tenant) >= need.bytes
@@ -109,13 +113,35 @@ impl Leader {
         refuse(reason, detail)
     }
 
+    /// What is idle is kept for others: the tenant makes room among its own, or is refused.
+    fn relieve_borrower(
+        &mut self,
+        state: &State,
+        tenant: &TenantId,
+        need: Need,
+        now: PoolTime,
+    ) -> Outcome {
+        let detail = self.slab_refusal(tenant, need.bytes);
+        let refusal = Refusal::new(Reason::QuotaBorrow, detail);
+        let held = state.tenant(tenant).map(|held| held.policy.on_exceed);
+        if held != Some(OnExceed::EvictOwn) {
+            self.evict.refused(tenant);
+            return Err(refusal.into());
+        }
+        let over = Shortage {
+            bytes: need.bytes,
+            objects: 0,
+        };
+        self.relieve_quota(state, tenant, over, refusal, now)
+    }
+
     /// A put does not fit the limits of its tenant: has the coldest of the tenant go until it
     /// does, and waits for that; or refuses it with what was found.
     pub(super) fn relieve_quota(
         &mut self,
         state: &State,
         tenant: &TenantId,
-        over: Charge,
+        over: Shortage,
         refusal: Refusal,
         now: PoolTime,
     ) -> Outcome {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use larder_types::{PoolTime, SegmentId, TenantId};
+use larder_types::{OnExceed, PoolTime, SegmentId, TenantId};
 
 use super::cache::Class;
 use super::expel::{Aim, Budget};
@@ -16,7 +16,7 @@ use super::guard::Kept;
 use super::signals::EvictionCause;
 use crate::leader::Leader;
 use crate::op::Op;
-use crate::quota;
+use crate::request::TenantPolicy;
 use crate::state::State;
 
 /// After this part of what is to go it is looked again at who holds most.
@@ -78,7 +78,12 @@ impl Leader {
     /// counted.
     pub(crate) fn over_limit(&self, state: &State, tenant: &TenantId, per_mille: u32) -> u64 {
         let held = state.tenant(tenant).filter(|held| !held.is_deleting());
-        let limit = held.and_then(|held| held.policy.limit_bytes);
+        // Whose puts are refused at the limit loses nothing for it.
+        let evicts = |policy: &TenantPolicy| policy.on_exceed == OnExceed::EvictOwn;
+        let policy = held
+            .map(|held| &held.policy)
+            .filter(|policy| evicts(policy));
+        let limit = policy.and_then(|policy| policy.limit_bytes);
         let Some(limit) = limit else {
             return 0;
         };
@@ -95,10 +100,8 @@ impl Leader {
 
     /// What a tenant holds beyond what is guaranteed to it.
     pub(crate) fn excess_bytes(&self, state: &State, tenant: &TenantId) -> u64 {
-        let guaranteed = state
-            .tenant(tenant)
-            .map_or(0, |held| quota::guaranteed_bytes(&held.policy));
-        self.charged_bytes(state, tenant).saturating_sub(guaranteed)
+        let charged = self.charged_bytes(state, tenant);
+        self.books.excess_bytes(tenant, charged)
     }
 
     /// By how many bytes a segment is over this share of its capacity: what lies there and is not
@@ -134,6 +137,7 @@ impl Leader {
         };
         let charged = self.charged_bytes(state, tenant).saturating_add(bytes);
         limit.is_none_or(|limit| charged <= share(limit, low))
+            && self.books.admits(state, tenant, bytes)
     }
 
     pub(crate) fn filled_bytes(&self, segment: SegmentId) -> u64 {

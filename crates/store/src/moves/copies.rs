@@ -115,6 +115,7 @@ impl Overlay {
     /// Takes a copy whose extents are reserved into the books.
     pub(crate) fn start_copy(&mut self, id: CopyId, copy: Copy) {
         self.copies.reserve(&copy.tenant, copy.charge_bytes());
+        self.recharged.insert(copy.tenant.clone());
         for extent in &copy.to {
             let bytes = larder_types::layout::reserved_bytes(extent.length_bytes).unwrap_or(0);
             *self.reserved_on.entry(extent.slab.segment).or_insert(0) += bytes;
@@ -128,6 +129,7 @@ impl Overlay {
     pub(crate) fn close_copy(&mut self, id: CopyId) -> Option<Copy> {
         let copy = self.copies.by_id.remove(&id)?;
         self.copies.refund(&copy.tenant, copy.charge_bytes());
+        self.recharged.insert(copy.tenant.clone());
         for extent in &copy.to {
             self.no_longer_reserved(extent);
         }

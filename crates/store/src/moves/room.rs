@@ -130,7 +130,10 @@ impl Leader {
         let free = state
             .agent(agent)
             .and_then(|known| self.unused(state, known, need).1);
-        free.filter(|(segment, _)| self.takes(state, *segment, why, need))
+        // A move takes no more than it gives back.
+        let adds = matches!(why, Why::Endangered | Why::Missing);
+        free.filter(|_| !adds || self.may_take(state, tenant))
+            .filter(|(segment, _)| self.takes(state, *segment, why, need))
             .map_or(Room::Nothing, Room::Free)
     }
 }

@@ -79,6 +79,9 @@ impl Overlay {
             Op::AgentDrain { agent, .. } => self.touch_agent(*agent),
             Op::TaskCreated { .. } => self.tasks_created += 1,
             Op::TaskEnded { .. } => {}
+            Op::QuotaSet { quota, .. } | Op::QuotaDelete { quota } => {
+                self.quotas.insert(quota.clone());
+            }
         }
     }
 
@@ -149,6 +152,9 @@ impl Overlay {
                 self.tasks_created = self.tasks_created.saturating_sub(1);
             }
             Op::TaskEnded { .. } => {}
+            Op::QuotaSet { quota, .. } | Op::QuotaDelete { quota } => {
+                self.quotas.remove(quota);
+            }
         }
     }
 

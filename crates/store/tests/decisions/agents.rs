@@ -135,7 +135,7 @@ fn a_new_life_loses_the_old_bytes_before_it_mounts() {
         *preferred = vec![holder];
     }
     world.granted(pending);
-    assert_eq!(world.leader.reserved_bytes(), 1024);
+    assert_eq!(world.leader.reserved_bytes(), 16_384);
     world.agents[index].restart();
     world.settle();
     assert_eq!(
@@ -161,7 +161,7 @@ fn a_new_life_loses_the_old_bytes_before_it_mounts() {
         .used_bytes();
     assert_eq!(
         (used, world.leader.reserved_bytes()),
-        (1024, 0),
+        (16_384, 0),
         "charges follow"
     );
 }

@@ -161,6 +161,11 @@ fn groups_go_as_one() {
 #[test]
 fn pins_hold_as_long_as_they_say() {
     let mut world = World::evicting(1, 2, &["red"]);
+    let policy = TenantPolicy {
+        limit_pinned_bytes: Some(4 * SLAB),
+        ..TenantPolicy::default()
+    };
+    world.set_tenant("red", policy);
     for number in 0..28 {
         let pin = match number {
             0..14 => Pin::Hard,

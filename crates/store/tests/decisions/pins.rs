@@ -88,7 +88,7 @@ fn pins_are_set_changed_and_taken_away() {
         *replicas = 2;
     }
     world.put(start).expect("room");
-    for (pin, bytes) in [(Pin::Hard, 2_048), (Pin::Hard, 2_048), (Pin::None, 0)] {
+    for (pin, bytes) in [(Pin::Hard, 32_768), (Pin::Hard, 32_768), (Pin::None, 0)] {
         assert_eq!(world.answer(World::pin("red", "k", pin)), Ok(Reply::Done));
         assert_eq!(pinned(&world), bytes);
     }
@@ -130,7 +130,7 @@ fn pins_are_set_changed_and_taken_away() {
 #[test]
 fn pinned_bytes_are_bounded_per_tenant_and_come_back() {
     let settings = Settings {
-        max_pinned_bytes: 4_096,
+        max_pinned_bytes: 65_536,
         ..Settings::default()
     };
     let mut world = World::with_settings(settings, 1, 2, 4);
@@ -145,14 +145,14 @@ fn pinned_bytes_are_bounded_per_tenant_and_come_back() {
         };
         World::with(World::start(name, text, bytes), said)
     };
-    world.put(hard("red", "a", 2_048)).expect("room");
+    world.put(hard("red", "a", 32_768)).expect("room");
     // Pending ones count.
-    world.granted(hard("red", "b", 2_048));
+    world.granted(hard("red", "b", 32_768));
     let refusal = world.refusal(hard("red", "c", 1));
     assert_eq!(refusal.reason, Reason::QuotaPinnedBytes);
-    let detail = "limit 4096, pinned 2048, being pinned 2048, asked 256";
+    let detail = "limit 65536, pinned 32768, being pinned 32768, asked 16384";
     assert_eq!(refusal.detail, detail);
-    world.put(hard("blue", "c", 4_096)).expect("its own bound");
+    world.put(hard("blue", "c", 65_536)).expect("its own bound");
     // Two pins in one turn do not slip through together.
     world
         .answer(Request::SessionClosed {
@@ -161,7 +161,7 @@ fn pinned_bytes_are_bounded_per_tenant_and_come_back() {
         .expect("done");
     world.settle();
     for text in ["d", "e"] {
-        world.put(World::start("red", text, 2_048)).expect("room");
+        world.put(World::start("red", text, 32_768)).expect("room");
     }
     let [one, two] = ["d", "e"].map(|text| world.ask(World::pin("red", text, Pin::Hard)));
     world.settle();
@@ -172,7 +172,7 @@ fn pinned_bytes_are_bounded_per_tenant_and_come_back() {
         world.answer(World::pin("red", "e", Pin::Hard)),
         Ok(Reply::Done)
     );
-    assert_eq!(pinned(&world), 4_096);
+    assert_eq!(pinned(&world), 65_536);
     // With the agent goes what was pinned on it.
     let agents: Vec<_> = world.state.agents().map(|(id, _)| id).collect();
     for agent in agents {

@@ -234,18 +234,17 @@ fn usage_tells_what_is_charged_and_held() {
     let usage = world.answer(Request::Usage {
         tenant: tenant("red"),
     });
+    let Ok(Reply::Usage(usage)) = usage else {
+        panic!("no usage: {usage:?}")
+    };
     assert_eq!(
-        usage,
-        Ok(Reply::Usage(larder_store::Usage {
-            used_bytes: 1024,
-            pinned_bytes: 0,
-            used_objects: 1,
-            reserved_bytes: 69_632,
-            reserved_objects: 1,
-            slab_bytes: SLAB,
-            policy,
-        }))
+        (usage.used_bytes, usage.used_objects),
+        (16_384, 1),
+        "a record is charged as 16 KiB, however small"
     );
+    assert_eq!((usage.reserved_bytes, usage.reserved_objects), (69_632, 1));
+    assert_eq!((usage.slab_bytes, usage.policy), (SLAB, policy));
+    assert_eq!(usage.quota.room_bytes(), Some(0), "two objects are there");
     let refusal = world.refusal(World::start("red", "c", 1));
     assert_eq!(refusal.reason, Reason::QuotaObjects);
     assert_eq!(refusal.detail, "limit 2, used 1, reserved 1, asked 1");

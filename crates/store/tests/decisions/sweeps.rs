@@ -71,7 +71,7 @@ fn readers_see_the_loss_at_once_and_the_books_follow_in_steps() {
     };
     assert_eq!(replicas.len(), 1);
     assert_eq!(world.state.capacity_bytes(), 8 * SLAB, "mounted again");
-    assert_eq!(charged(&world), (13 * 1024, 12), "swept by nobody yet");
+    assert_eq!(charged(&world), (13 * 16_384, 12), "swept by nobody yet");
 
     // Two objects with one replica each, and the replica of the third.
     let mut left = Vec::new();
@@ -83,7 +83,7 @@ fn readers_see_the_loss_at_once_and_the_books_follow_in_steps() {
     }
     assert_eq!(left, [9, 6, 3, 1, 1]);
     world.turns(2);
-    assert_eq!(charged(&world), (1024, 1));
+    assert_eq!(charged(&world), (16_384, 1));
     assert_eq!(
         (world.objects_lost, world.state.lost_segments().count()),
         (11, 0)
@@ -100,14 +100,14 @@ fn a_lost_key_is_put_again_before_it_is_swept() {
         1,
         "nothing is swept yet"
     );
-    assert_eq!(charged(&world), (12 * 1024 + 5120, 12));
+    assert_eq!(charged(&world), (13 * 16_384, 12));
     world.turns(8);
     assert_eq!(world.keys("red", ""), ["one7", "two"]);
     let Ok(Reply::Located { version, .. }) = world.answer(World::get("red", "one7")) else {
         panic!("it is there")
     };
     assert_eq!(version, new);
-    assert_eq!((world.objects_lost, charged(&world)), (11, (6144, 2)));
+    assert_eq!((world.objects_lost, charged(&world)), (11, (32_768, 2)));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn the_next_leader_goes_on_with_a_sweep() {
     world.settle();
     assert_eq!(world.keys("red", ""), ["two"]);
     world.turns(8);
-    assert_eq!((charged(&world), world.objects_lost), ((1024, 1), 11));
+    assert_eq!((charged(&world), world.objects_lost), ((16_384, 1), 11));
 }
 
 #[test]

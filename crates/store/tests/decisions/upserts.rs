@@ -36,11 +36,7 @@ fn readers_have_the_old_version_until_the_end_and_then_the_new_one() {
     assert!(world.write(&tenant("red"), new, &replicas));
     assert_eq!(located(&mut world, "k"), old);
     let charge = |world: &World| world.state.used_bytes() + world.leader.reserved_bytes();
-    assert_eq!(
-        charge(&world),
-        5_120 + 9_216,
-        "both are charged until the end"
-    );
+    assert_eq!(charge(&world), 2 * 16_384, "both are charged until the end");
     let done = end(SESSION, tenant("red"), key("k"), new, &replicas);
     let ticket = world.ask(done.clone());
     assert_eq!(
@@ -61,7 +57,7 @@ fn readers_have_the_old_version_until_the_end_and_then_the_new_one() {
     world.settle();
     assert_eq!(world.taken(ticket), Some(Ok(Reply::Done)));
     assert_eq!(located(&mut world, "k"), new);
-    assert_eq!(charge(&world), 9_216);
+    assert_eq!(charge(&world), 16_384);
     assert_eq!(world.answer(done), Ok(Reply::AlreadyComplete));
     assert_eq!(
         (world.state.objects(), world.state.releasing_bytes()),
@@ -134,7 +130,7 @@ fn an_upsert_that_fails_leaves_the_old_value() {
             (world.leader.reserved_bytes(), world.leader.discarded_puts()),
             (0, 0)
         );
-        assert_eq!(world.state.used_bytes(), 1_024, "{why}");
+        assert_eq!(world.state.used_bytes(), 16_384, "{why}");
     }
 }
 
@@ -236,7 +232,7 @@ fn what_an_upsert_does_not_say_stays() {
     world.put(World::upsert("red", "k", 2_000)).expect("room");
     assert_eq!(world.stat("red", "k").attributes, said);
     let held = |world: &World| world.state.tenant(&tenant("red")).map(|t| t.pinned_bytes());
-    assert_eq!(held(&world), Some(2_048));
+    assert_eq!(held(&world), Some(16_384));
 
     let other = Attributes {
         pin: Pin::Soft { ttl_ms: 60_000 },
@@ -284,27 +280,27 @@ fn an_upsert_may_honour_leases() {
 #[test]
 fn a_pin_that_is_inherited_is_bounded() {
     let settings = Settings {
-        max_pinned_bytes: 10_240,
+        max_pinned_bytes: 163_840,
         ..Settings::default()
     };
     let mut world = World::with_settings(settings, 1, 1, 8);
     world.settle();
     world.set_tenant("red", TenantPolicy::default());
-    world.put(World::start("red", "k", 4_096)).expect("room");
+    world.put(World::start("red", "k", 65_536)).expect("room");
     assert_eq!(
         world.answer(World::pin("red", "k", Pin::Hard)),
         Ok(Reply::Done)
     );
     assert_eq!(
-        world.reason(World::upsert("red", "k", 6_400)),
+        world.reason(World::upsert("red", "k", 102_400)),
         Reason::QuotaPinnedBytes
     );
     world
-        .put(World::upsert("red", "k", 6_144))
+        .put(World::upsert("red", "k", 98_304))
         .expect("it fits beside the old one");
     // Pinned between start and end.
-    world.put(World::start("red", "l", 1_024)).expect("room");
-    let (version, replicas) = world.granted(World::upsert("red", "l", 3_072));
+    world.put(World::start("red", "l", 16_384)).expect("room");
+    let (version, replicas) = world.granted(World::upsert("red", "l", 49_152));
     assert_eq!(
         world.answer(World::pin("red", "l", Pin::Hard)),
         Ok(Reply::Done)
@@ -313,8 +309,8 @@ fn a_pin_that_is_inherited_is_bounded() {
     let done = end(SESSION, tenant("red"), key("l"), version, &replicas);
     assert_eq!(world.answer(done), Ok(Reply::Done));
     assert_eq!(world.stat("red", "l").attributes.pin, Pin::Hard);
-    world.put(World::start("red", "m", 1_024)).expect("room");
-    world.granted(World::upsert("red", "m", 3_072));
+    world.put(World::start("red", "m", 16_384)).expect("room");
+    world.granted(World::upsert("red", "m", 49_152));
     assert_eq!(
         world.reason(World::pin("red", "m", Pin::Hard)),
         Reason::QuotaPinnedBytes,

@@ -53,7 +53,16 @@ pub(super) enum Act {
     SetTenant {
         tenant: usize,
         limit_bytes: Option<u64>,
+        guaranteed_bytes: u64,
+        borrows: bool,
+        shares: bool,
     },
+    /// Sets what tenants share, or releases it.
+    SetQuota {
+        limit_bytes: Option<u64>,
+        guaranteed_bytes: u64,
+    },
+    DeleteQuota,
     DeleteTenant(usize),
     Commit,
     Acknowledge,
@@ -145,7 +154,9 @@ pub(super) fn acts() -> impl Strategy<Value = Vec<Act>> {
 fn on_pool() -> impl Strategy<Value = Act> {
     let of = 0..TENANTS.len();
     let agent = || 0..AGENTS;
-    let limit = prop::option::of(prop_oneof![Just(300_000u64), Just(3 * SLAB)]);
+    let limit = || prop::option::of(prop_oneof![Just(300_000u64), Just(3 * SLAB)]);
+    let guaranteed = || prop_oneof![3 => Just(0u64), 1 => Just(1u64), 1 => Just(5 * SLAB)];
+    let (borrows, shares) = (prop::bool::weighted(0.9), prop::bool::weighted(0.3));
     let pass = prop_oneof![
         8 => Just(100u64),
         4 => Just(1_500),
@@ -154,9 +165,15 @@ fn on_pool() -> impl Strategy<Value = Act> {
         1 => Just(31_000),
     ];
     prop_oneof![
-        2 => (of.clone(), limit).prop_map(|(tenant, limit_bytes)| {
-            Act::SetTenant { tenant, limit_bytes }
+        2 => (of.clone(), limit(), guaranteed(), borrows, shares).prop_map(
+            |(tenant, limit_bytes, guaranteed_bytes, borrows, shares)| {
+                Act::SetTenant { tenant, limit_bytes, guaranteed_bytes, borrows, shares }
+            }
+        ),
+        1 => (limit(), guaranteed()).prop_map(|(limit_bytes, guaranteed_bytes)| {
+            Act::SetQuota { limit_bytes, guaranteed_bytes }
         }),
+        1 => Just(Act::DeleteQuota),
         1 => of.prop_map(Act::DeleteTenant),
         20 => Just(Act::Commit),
         10 => Just(Act::Acknowledge),

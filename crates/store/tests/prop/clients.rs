@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_store::{PutMode, Reply, Request, Settings, TaskWish, TenantPolicy};
-use larder_types::{AgentId, Attributes, Extent, GroupId, Key, Pin, SessionId, TenantId, Version};
+use larder_store::{PutMode, QuotaPolicy, Reply, Request, Settings, TaskWish, TenantPolicy};
+use larder_types::{
+    AgentId, Attributes, Borrowing, Extent, GroupId, Key, Pin, QuotaName, SessionId, TenantId,
+    Version,
+};
 
 use super::acts::Act;
 use super::{AGENTS, TENANTS};
@@ -89,6 +92,11 @@ impl Put {
             });
         }
     }
+}
+
+/// The quota that tenants share.
+fn shared() -> QuotaName {
+    QuotaName::new("shared").expect("a name")
 }
 
 /// The key of a number in the tenant of a number.
@@ -285,15 +293,41 @@ impl Clients {
             Act::SetTenant {
                 tenant: of,
                 limit_bytes,
+                guaranteed_bytes,
+                borrows,
+                shares,
             } => {
+                let borrowing = if borrows {
+                    Borrowing::Allowed
+                } else {
+                    Borrowing::Forbidden
+                };
                 let policy = TenantPolicy {
                     limit_bytes,
+                    guaranteed_bytes,
+                    borrowing,
+                    cohort: shares.then(shared),
                     ..TenantPolicy::default()
                 };
                 self.world.ask(Request::TenantSet {
                     tenant: tenant(TENANTS[of]),
                     policy,
                 });
+            }
+            Act::SetQuota {
+                limit_bytes,
+                guaranteed_bytes,
+            } => {
+                let policy = QuotaPolicy {
+                    limit_bytes,
+                    guaranteed_bytes,
+                    ..QuotaPolicy::default()
+                };
+                let quota = shared();
+                self.world.ask(Request::QuotaSet { quota, policy });
+            }
+            Act::DeleteQuota => {
+                self.world.ask(Request::QuotaDelete { quota: shared() });
             }
             Act::DeleteTenant(of) => {
                 let gone = tenant(TENANTS[of]);
@@ -581,6 +615,12 @@ impl Clients {
         assert_eq!(world.parked(), 0);
         assert_eq!(world.state.used_bytes(), 0);
         assert_eq!(world.state.objects(), 0);
+        let tenants: Vec<TenantId> = world.state.tenants().map(|(id, _)| id.clone()).collect();
+        for tenant in tenants {
+            let report = world.leader.quota_report(&world.state, &tenant);
+            assert!(report.bounds.iter().all(|bound| bound.charged == 0));
+            assert_eq!((report.borrowed_bytes, report.lent_bytes), (0, 0));
+        }
         assert_eq!(world.state.releasing_bytes(), 0);
         assert_eq!(world.state.lost_segments().count(), 0);
         for segment in world.state.segments() {

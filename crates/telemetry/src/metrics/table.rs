@@ -82,7 +82,7 @@ metrics! {
         "Objects that a tenant has stored.";
     MasterBytes Master Kind::Gauge, Bytes,
         "larder_master_bytes" ["tenant"]
-        "Aligned bytes of extents charged to a tenant.";
+        "Bytes charged to a tenant: aligned extents, and at least 16 KiB for each.";
     MasterLimitBytes Master Kind::Gauge, Bytes,
         "larder_master_limit_bytes" ["tenant"]
         "The most bytes that a tenant may be charged.";
@@ -119,6 +119,22 @@ metrics! {
     MasterPressure Master Kind::Gauge, Count,
         "larder_master_pressure_per_mille" []
         "What the fullest segment holds and has reserved, of a thousand parts of its size.";
+    TenantRequestedBytes Master Kind::Gauge, Bytes,
+        "larder_tenant_requested_bytes" ["tenant"]
+        "What a tenant's spec asks to be guaranteed, in bytes.";
+    TenantEffectiveBytes Master Kind::Gauge, Bytes,
+        "larder_tenant_effective_bytes" ["tenant"]
+        "What a tenant is guaranteed, in whole slabs, and less while all guarantees are more than \
+         the pool.";
+    TenantBorrowedBytes Master Kind::Gauge, Bytes,
+        "larder_tenant_borrowed_bytes" ["tenant"]
+        "Bytes that a tenant is charged beyond what it is guaranteed.";
+    TenantRefusalsTotal Master Kind::Counter, Count,
+        "larder_tenant_refusals_total" ["tenant", "reason"]
+        "Puts of a tenant that its quota refused, by reason.";
+    MasterGuaranteedBytes Master Kind::Gauge, Bytes,
+        "larder_master_guaranteed_bytes" []
+        "What all tenants and quotas ask to be guaranteed; more than the capacity is over-commit.";
     MasterPendingPuts Master Kind::Gauge, Count,
         "larder_master_pending_puts" []
         "Puts that have started and neither ended nor been revoked.";

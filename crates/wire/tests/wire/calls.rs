@@ -260,7 +260,7 @@ const COPIES: &[Call] = &[
 const QUOTAS: &[Call] = &[
     call(
         "HTTP tenant quotas",
-        "`CacheTenant`; admin `/v1/tenants`; `Usage` for clients",
+        "`CacheTenant`, `CacheQuota`; admin `/v1/tenants`, `/v1/quotas`; `Usage` for clients",
         There,
         &[-1701, -1702],
         "",

@@ -1,9 +1,10 @@
 //! One value of every message, the same in every run.
 
 use larder_types::{
-    Access, AgentId, AgentName, AgentUid, Attributes, CopyId, DataType, Digest, Epoch, Extent,
-    GroupId, Incarnation, Key, PoolTime, Principal, Reason, Registration, SegmentGeneration,
-    SegmentId, SessionId, SlabRef, TaskId, TenantId, Version,
+    Access, AgentId, AgentName, AgentUid, Attributes, Borrowing, BoundKind, CopyId, DataType,
+    Digest, Epoch, Extent, GroupId, Incarnation, Key, OnExceed, PoolTime, Principal, QuotaName,
+    Reason, Registration, SegmentGeneration, SegmentId, SessionId, SlabRef, TaskId, TenantId,
+    Version,
 };
 use larder_wire::agent::{
     Beat, Command, Commands, CopyOrder, Done, Event, Heartbeat, Mount, Mounted, SegmentOffer,
@@ -20,6 +21,7 @@ use larder_wire::master::{
     PutStarted, Remove, RemovePrefix, RemovedSome, ReplicaGrant, Stat, Stats, TaskCreate, TaskItem,
     TaskQuery, TaskStatus, TaskWish, TenantUsage, Usage,
 };
+use larder_wire::quota::{CohortUsage, QuotaBound, TenantQuota};
 use larder_wire::{
     AgentKey, CallError, CallResult, Capability, FrameError, Hello, Kind, Purpose, Reach, Receipt,
     Refused, RefusedReason, Reply, RootKey, SessionClaims, SignedCapability, Welcome, decode_body,
@@ -425,6 +427,7 @@ fn usage_of_clients() -> Vec<Sample> {
         pool_capacity_bytes: 1 << 40,
         agents: 2,
         replica_factor: 1,
+        quota: tenant_quota(),
     };
     vec![
         sample("Usage", Kind::Usage, &Usage {}),
@@ -681,4 +684,41 @@ fn calls_of_data() -> Vec<Sample> {
         sample("CloseView", Kind::CloseView, &CloseView { view: 6 }),
         sample("DataError", Kind::Read, &error),
     ]
+}
+
+fn tenant_quota() -> TenantQuota {
+    TenantQuota {
+        guaranteed_bytes: 1 << 29,
+        effective_guaranteed_bytes: 1 << 28,
+        effective_limit_bytes: Some(1 << 31),
+        effective_pinned_bytes: 1 << 20,
+        borrowing: Borrowing::Forbidden,
+        on_exceed: OnExceed::Refuse,
+        borrowed_bytes: 3,
+        lent_bytes: 2,
+        cohort: Some(CohortUsage {
+            quota: QuotaName::new("team").expect("a name"),
+            is_set: true,
+            tenants: 2,
+            guaranteed_bytes: 1,
+            effective_guaranteed_bytes: 1 << 21,
+            limit_bytes: None,
+            effective_limit_bytes: None,
+            limit_objects: Some(9),
+            limit_pinned_bytes: None,
+            borrowing: Borrowing::Allowed,
+            on_exceed: OnExceed::EvictOwn,
+            charged_bytes: 70_000,
+            charged_objects: 4,
+        }),
+        bounds: vec![QuotaBound {
+            kind: BoundKind::Memory,
+            limit: None,
+            charged: 5,
+            room: Some(0),
+            on_exceed: OnExceed::Refuse,
+        }],
+        pool_requested_bytes: 1 << 41,
+        overcommitted: true,
+    }
 }

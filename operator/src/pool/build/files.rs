@@ -3,9 +3,9 @@
 use larder_crds::TenantSettings;
 use serde_json::{Value, json};
 
-use crate::master_api::TenantPolicy;
 use crate::names::{AGENT_METRICS_PORT, AGENT_PORT, MASTER_ADMIN_PORT, MASTER_PORT, SOCKET_FILE};
 use crate::pool::validate::ValidPool;
+use crate::quota::shares::Shares;
 
 /// Where the files lie in the pods.
 pub(super) const CONFIG_FOLDER: &str = "/etc/larder/config";
@@ -35,6 +35,7 @@ pub(super) fn master(pool: &ValidPool) -> String {
         "root_key_file": format!("{ROOT_KEY_FOLDER}/root.key"),
         "subjects_file": format!("{IDENTITY_FOLDER}/subjects.json"),
         "tenants_file": format!("{TENANTS_FOLDER}/tenants.json"),
+        "quotas_file": format!("{TENANTS_FOLDER}/quotas.json"),
         "replica_factor": settings.replica_factor,
         "log": { "format": "json", "filter": "info" },
     }))
@@ -59,9 +60,18 @@ pub(super) fn agent(pool: &ValidPool) -> String {
 }
 
 /// The tenants that exist when a master starts; later changes reach it by its admin port.
-pub(super) fn tenants(tenants: &[TenantSettings]) -> String {
+pub(super) fn tenants(tenants: &[TenantSettings], shares: &Shares) -> String {
     let lines = tenants.iter().map(|tenant| {
-        let policy = TenantPolicy::from(tenant);
+        let policy = shares.tenant(tenant);
+        serde_json::to_value(policy).unwrap_or_default()
+    });
+    lined(lines)
+}
+
+/// The quotas that exist when a master starts.
+pub(super) fn quotas(shares: &Shares) -> String {
+    let lines = shares.quotas.iter().map(|quota| {
+        let policy = shares.quota(quota);
         serde_json::to_value(policy).unwrap_or_default()
     });
     lined(lines)

@@ -12,6 +12,7 @@ use crate::names::{
     ANNOTATION_CONFIG, LABEL_COMPONENT, LABEL_POOL, LABEL_POOL_NAMESPACE, LABEL_POOL_UID,
     MANAGED_BY, MANAGER, PoolId,
 };
+use crate::quota::shares::Shares;
 
 pub mod access;
 pub mod agent;
@@ -29,6 +30,8 @@ pub struct Inputs<'a> {
     pub operator_account: &'a str,
     /// Accepted tenants.
     pub tenants: &'a [TenantSettings],
+    /// Who shares which quota.
+    pub shares: &'a Shares,
     /// Nodes that have a CacheNode.
     pub nodes: &'a BTreeSet<String>,
 }
@@ -51,7 +54,8 @@ pub fn build(pool: &ValidPool, inputs: &Inputs<'_>) -> Vec<Child> {
         pool.id.tenants(),
         "master",
         &json!({
-            "tenants.json": files::tenants(inputs.tenants),
+            "tenants.json": files::tenants(inputs.tenants, inputs.shares),
+            "quotas.json": files::quotas(inputs.shares),
         }),
     ));
     children.push(owner.config_map(

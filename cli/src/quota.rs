@@ -1,0 +1,314 @@
+//! `larder quota`: what tenants may hold, and why a put would be refused.
+
+use larder_client::TenantUsage;
+use larder_types::{Borrowing, BoundKind, OnExceed};
+use larder_wire::quota::{CohortUsage, QuotaBound};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::args::{Administration, Explain, Global, Quota};
+use crate::bytes_text::show_bytes;
+use crate::document::MasterRole;
+use crate::error::CliError;
+use crate::fetch::get_json;
+use crate::folder::RunFolder;
+use crate::output::Output;
+use crate::status::ask_roles;
+use crate::target::{connect, token_text};
+
+/// Does what was asked.
+pub(crate) async fn quota(
+    global: &Global,
+    quota: &Quota,
+    output: &mut Output,
+) -> Result<u8, CliError> {
+    match quota {
+        Quota::Explain(explain) => self::explain(global, explain, output).await,
+        Quota::List(administration) => list(global, administration, output).await,
+    }
+}
+
+async fn explain(global: &Global, what: &Explain, output: &mut Output) -> Result<u8, CliError> {
+    let usage = match &what.tenant {
+        Some(tenant) => {
+            let path = format!("/v1/tenants/{tenant}/quota");
+            ask(global, &what.administration, &path).await?
+        }
+        None if what.administration.admin.is_some() => {
+            let message = "say which tenant: `larder quota explain TENANT --admin ...`";
+            return Err(CliError::Usage(message.to_owned()));
+        }
+        None => connect(global, None).await?.usage().await?,
+    };
+    let size = what.size.unwrap_or(1);
+    let refused = usage.quota.refused_by(size, usage.replica_factor);
+    let value = json!({
+        "usage": usage,
+        "size_bytes": size,
+        "admitted": refused.is_none(),
+        "refused_by": refused,
+        "reason": refused.map(|bound| bound.kind.reason().label()),
+        "advice": refused.map(|bound| bound.kind.reason().advice()),
+    });
+    output.result(&value, &show(&usage, what.size, refused))?;
+    Ok(0)
+}
+
+async fn list(
+    global: &Global,
+    administration: &Administration,
+    output: &mut Output,
+) -> Result<u8, CliError> {
+    #[derive(Deserialize)]
+    struct Quotas {
+        quotas: Vec<CohortUsage>,
+    }
+    let Quotas { quotas } = ask(global, administration, "/v1/quotas").await?;
+    let lines: Vec<String> = quotas.iter().map(|quota| quota_line(quota)).collect();
+    let human = if lines.is_empty() {
+        "no quotas".to_owned()
+    } else {
+        lines.join("\n")
+    };
+    output.result(&json!({ "quotas": quotas }), &human)?;
+    Ok(0)
+}
+
+/// Gets a document of the master that leads.
+async fn ask<T: DeserializeOwned>(
+    global: &Global,
+    administration: &Administration,
+    path: &str,
+) -> Result<T, CliError> {
+    let (addr, token) = match (&administration.admin, &administration.admin_token_file) {
+        (Some(addr), Some(file)) => (addr.clone(), token_text(file)?),
+        _ => of_folder(global, administration).await?,
+    };
+    let value: Value = get_json(&addr, path, &token)
+        .await
+        .map_err(|why| CliError::NoPool(format!("{path} is not to be had: {why}")))?;
+    serde_json::from_value(value).map_err(|error| {
+        let why = format!("the master at {addr} answers {path} in another form: {error}");
+        CliError::NoPool(why)
+    })
+}
+
+/// The admin port of the leader of the pool of this machine, and a token for it.
+async fn of_folder(
+    global: &Global,
+    administration: &Administration,
+) -> Result<(String, String), CliError> {
+    if !global.master.is_empty() {
+        let message = "with --master, say with --admin and --admin-token-file whom to ask";
+        return Err(CliError::Usage(message.to_owned()));
+    }
+    let mut document = RunFolder::find(global)?.document()?;
+    ask_roles(&mut document).await;
+    let leads = |master: &&crate::document::MasterDocument| master.role == MasterRole::Leader;
+    let leader = document.masters.iter().find(leads);
+    let Some(leader) = leader.or_else(|| document.masters.first()) else {
+        let message = format!("pool {} has no master", document.pool);
+        return Err(CliError::NoPool(message));
+    };
+    let file = administration.admin_token_file.as_ref();
+    let Some(file) = file.or_else(|| document.tokens.get("admin")) else {
+        let message = "the run folder names no administrator's token; use --admin-token-file";
+        return Err(CliError::Usage(message.to_owned()));
+    };
+    Ok((leader.admin_addr.clone(), token_text(file)?))
+}
+
+/// The explanation for people.
+fn show(usage: &TenantUsage, size: Option<u64>, refused: Option<&QuotaBound>) -> String {
+    let quota = &usage.quota;
+    let mut lines = vec![
+        format!("tenant      {}", usage.tenant),
+        format!(
+            "used        {} in {} objects, {} under way",
+            show_bytes(usage.used_bytes),
+            usage.objects,
+            show_bytes(usage.reserved_bytes)
+        ),
+        format!(
+            "guaranteed  {}, comes to {}",
+            show_bytes(quota.guaranteed_bytes),
+            show_bytes(quota.effective_guaranteed_bytes)
+        ),
+        format!(
+            "limit       {}, {}",
+            bytes_or_none(usage.limit_bytes),
+            usage.limit_objects.map_or_else(
+                || "any number of objects".to_owned(),
+                |n| format!("{n} objects")
+            )
+        ),
+        format!(
+            "pinned      {}, at most {}",
+            show_bytes(usage.pinned_bytes),
+            show_bytes(quota.effective_pinned_bytes)
+        ),
+        format!(
+            "borrowing   {}, {} borrowed, {} lent",
+            match quota.borrowing {
+                Borrowing::Allowed => "allowed",
+                Borrowing::Forbidden => "forbidden",
+            },
+            show_bytes(quota.borrowed_bytes),
+            show_bytes(quota.lent_bytes)
+        ),
+    ];
+    if let Some(cohort) = &quota.cohort {
+        lines.push(format!("quota       {}", quota_line(cohort)));
+    }
+    if quota.overcommitted {
+        lines.push(format!(
+            "pool        {} are guaranteed of {}: every guarantee shrinks in proportion",
+            show_bytes(quota.pool_requested_bytes),
+            show_bytes(usage.pool_capacity_bytes)
+        ));
+    }
+    lines.extend(quota.bounds.iter().map(bound_line));
+    let what = size.map_or_else(
+        || "a put".to_owned(),
+        |size| format!("a put of {}", show_bytes(size)),
+    );
+    lines.push(match refused {
+        None => format!("now         {what} is admitted"),
+        Some(bound) => {
+            let does = match bound.on_exceed {
+                OnExceed::EvictOwn => "evicts the tenant's own coldest objects first, else it",
+                OnExceed::Refuse => "",
+            };
+            let reason = bound.kind.reason();
+            format!(
+                "now         {what} {does} is refused with {}: {}",
+                reason.label(),
+                reason.advice()
+            )
+        }
+    });
+    lines.join("\n")
+}
+
+fn bound_line(bound: &QuotaBound) -> String {
+    let figure = |number: u64| {
+        if bound.kind.counts_objects() {
+            number.to_string()
+        } else {
+            show_bytes(number)
+        }
+    };
+    let name = match bound.kind {
+        BoundKind::Bytes => "own bytes",
+        BoundKind::Objects => "own objects",
+        BoundKind::CohortBytes => "bytes of the quota",
+        BoundKind::CohortObjects => "objects of the quota",
+        BoundKind::Memory => "guarantee and idle memory",
+    };
+    let room = bound.room.map_or_else(
+        || "no bound".to_owned(),
+        |room| format!("{} more", figure(room)),
+    );
+    format!("  {name}: {} charged, {room}", figure(bound.charged))
+}
+
+fn quota_line(quota: &CohortUsage) -> String {
+    if !quota.is_set {
+        return format!("{} is not set and bounds nothing", quota.quota);
+    }
+    let objects = quota
+        .limit_objects
+        .map_or_else(String::new, |limit| format!(" of {limit}"));
+    format!(
+        "{}: {} tenants, {} of {} in {}{objects} objects, guaranteed {}, comes to {}",
+        quota.quota,
+        quota.tenants,
+        show_bytes(quota.charged_bytes),
+        bytes_or_none(quota.limit_bytes),
+        quota.charged_objects,
+        show_bytes(quota.guaranteed_bytes),
+        show_bytes(quota.effective_guaranteed_bytes)
+    )
+}
+
+fn bytes_or_none(limit: Option<u64>) -> String {
+    limit.map_or_else(|| "any number of bytes".to_owned(), show_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_types::{QuotaName, TenantId};
+    use larder_wire::quota::TenantQuota;
+
+    use super::*;
+
+    fn usage() -> TenantUsage {
+        let bound = |kind, charged, room| QuotaBound {
+            kind,
+            limit: None,
+            charged,
+            room,
+            on_exceed: OnExceed::Refuse,
+        };
+        TenantUsage {
+            tenant: TenantId::new("team-a").expect("an id"),
+            used_bytes: 3 << 20,
+            pinned_bytes: 0,
+            reserved_bytes: 0,
+            limit_bytes: None,
+            objects: 3,
+            limit_objects: Some(10),
+            pool_capacity_bytes: 1 << 30,
+            agents: 1,
+            replica_factor: 1,
+            quota: TenantQuota {
+                guaranteed_bytes: 1,
+                effective_guaranteed_bytes: 2 << 20,
+                borrowed_bytes: 1 << 20,
+                bounds: vec![
+                    bound(BoundKind::Objects, 3, Some(7)),
+                    bound(BoundKind::Memory, 3 << 20, Some(1 << 20)),
+                ],
+                cohort: Some(CohortUsage {
+                    quota: QuotaName::new("team").expect("a name"),
+                    is_set: false,
+                    tenants: 0,
+                    guaranteed_bytes: 0,
+                    effective_guaranteed_bytes: 0,
+                    limit_bytes: None,
+                    effective_limit_bytes: None,
+                    limit_objects: None,
+                    limit_pinned_bytes: None,
+                    borrowing: Borrowing::Allowed,
+                    on_exceed: OnExceed::EvictOwn,
+                    charged_bytes: 0,
+                    charged_objects: 0,
+                }),
+                ..TenantQuota::default()
+            },
+        }
+    }
+
+    #[test]
+    fn an_explanation_says_what_is_refused_and_what_to_do() {
+        let usage = usage();
+        let refused = |size| usage.quota.refused_by(size, usage.replica_factor);
+        let fits = show(&usage, Some(1 << 20), refused(1 << 20));
+        assert!(
+            fits.ends_with("now         a put of 1.0 MiB is admitted"),
+            "{fits}"
+        );
+        let large = show(&usage, Some(2 << 20), refused(2 << 20));
+        assert!(large.contains("is refused with quota_borrow: "), "{large}");
+        assert!(large.contains("own objects: 3 charged, 7 more"), "{large}");
+        assert!(
+            large.contains("team is not set and bounds nothing"),
+            "{large}"
+        );
+        assert!(
+            large.contains("guaranteed  1 B, comes to 2.0 MiB"),
+            "{large}"
+        );
+    }
+}
