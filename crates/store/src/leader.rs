@@ -7,6 +7,8 @@
 
 mod settle;
 
+pub(crate) use settle::place_of;
+
 use std::collections::VecDeque;
 
 use larder_types::{AgentId, Epoch, Extent, PoolTime, TenantId, Version};
@@ -89,10 +91,14 @@ impl Leader {
         };
         let before = self.evict.before(state, op);
         let mut effects = crate::apply(state, op);
+        let placed = match op {
+            Op::PutEnd { tenant, key, .. } => place_of(state, tenant, key),
+            _ => None,
+        };
         self.overlay.settle(op, lost_agent);
-        self.evict.after(state, op, &before, now);
+        self.evict.after(state, op, (&before, placed), now);
         self.books.note(op);
-        let settled = self.settle_soft(state, op, lost_agent, now);
+        let settled = self.settle_soft(state, op, (lost_agent, placed), now);
         if let Op::SegmentLost { segment, .. } = op {
             self.lost_replicas(state, *segment);
         }

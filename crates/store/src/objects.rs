@@ -274,6 +274,11 @@ impl ObjectTable {
         })
     }
 
+    /// Whether some of its objects may be such that cannot be read any more.
+    pub(crate) fn has_unreadable(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
     fn has_lost(&self, mut extents: impl Iterator<Item = Extent>) -> bool {
         !self.lost.is_empty() && extents.any(|extent| self.lost.contains(&extent.slab.segment))
     }

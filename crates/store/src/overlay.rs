@@ -71,10 +71,11 @@ pub(crate) enum SlabOp {
     Return,
 }
 
-/// What is on top of one tenant. Dropped when nothing is.
+/// What is on top of one tenant. Kept as long as the tenant is: nearly every put needs one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TenantOverlay {
-    pub(crate) puts: BTreeMap<Key, Pending>,
+    /// Boxed, as the nodes of the map would else hold kilobytes each.
+    pub(crate) puts: BTreeMap<Key, Box<Pending>>,
     /// Keys with a proposed op.
     pub(crate) touched: BTreeSet<Key>,
     pub(crate) reserved: Charge,
@@ -106,7 +107,7 @@ pub(crate) struct Overlay {
     pub(crate) by_version: BTreeMap<Version, (TenantId, Key)>,
     /// What pending puts and copies have on each segment, in aligned bytes.
     pub(crate) reserved_on: BTreeMap<SegmentId, u64>,
-    pub(crate) by_session: BTreeMap<SessionId, BTreeSet<Version>>,
+    pub(crate) by_session: BTreeSet<(SessionId, Version)>,
     pub(crate) discarded: BTreeMap<Version, Discarded>,
     pub(crate) copies: Copies,
     /// Tasks that are proposed.
@@ -139,7 +140,7 @@ impl Overlay {
             tenants: BTreeMap::new(),
             by_version: BTreeMap::new(),
             reserved_on: BTreeMap::new(),
-            by_session: BTreeMap::new(),
+            by_session: BTreeSet::new(),
             discarded: BTreeMap::new(),
             copies: Copies::default(),
             tasks_created: 0,
@@ -157,7 +158,7 @@ impl Overlay {
     }
 
     pub(crate) fn pending(&self, tenant: &TenantId, key: &Key) -> Option<&Pending> {
-        self.tenants.get(tenant)?.puts.get(key)
+        self.tenants.get(tenant)?.puts.get(key).map(|put| &**put)
     }
 
     pub(crate) fn is_touched(&self, tenant: &TenantId, key: &Key) -> bool {
@@ -230,16 +231,13 @@ impl Overlay {
         }
         self.by_version
             .insert(put.version, (tenant.clone(), key.clone()));
-        self.by_session
-            .entry(put.session)
-            .or_default()
-            .insert(put.version);
+        self.by_session.insert((put.session, put.version));
         let entry = self.tenants.entry(tenant.clone()).or_default();
         let bytes = charge_of(&put.replicas).unwrap_or(u64::MAX);
         entry.reserved.bytes = entry.reserved.bytes.saturating_add(bytes);
         entry.reserved.objects += 1;
         entry.pinning_bytes = entry.pinning_bytes.saturating_add(put.pinned_bytes);
-        entry.puts.insert(key.clone(), put);
+        entry.puts.insert(key.clone(), Box::new(put));
         self.recharged.insert(tenant.clone());
         Ok(())
     }
@@ -271,7 +269,7 @@ impl Overlay {
     pub(crate) fn close(&mut self, version: Version) -> Option<(TenantId, Pending)> {
         let (tenant, key) = self.by_version.remove(&version)?;
         let entry = self.tenants.get_mut(&tenant)?;
-        let put = entry.puts.remove(&key)?;
+        let put = *entry.puts.remove(&key)?;
         for extent in put.replicas.iter().flatten() {
             self.no_longer_reserved(extent);
         }
@@ -281,13 +279,7 @@ impl Overlay {
         entry.reserved.objects = entry.reserved.objects.saturating_sub(1);
         entry.pinning_bytes = entry.pinning_bytes.saturating_sub(put.pinned_bytes);
         self.recharged.insert(tenant.clone());
-        if let Some(versions) = self.by_session.get_mut(&put.session) {
-            versions.remove(&version);
-            if versions.is_empty() {
-                self.by_session.remove(&put.session);
-            }
-        }
-        self.prune(&tenant);
+        self.by_session.remove(&(put.session, version));
         Some((tenant, put))
     }
 
@@ -302,6 +294,14 @@ impl Overlay {
         }
     }
 
+    /// Versions of the pending puts of a session.
+    pub(crate) fn versions_of(&self, session: SessionId) -> Vec<Version> {
+        let own = self.by_session.range((session, Version::default())..);
+        own.take_while(|(of, _)| *of == session)
+            .map(|(_, version)| *version)
+            .collect()
+    }
+
     /// Versions of pending puts that `wanted` picks and that can still be taken back.
     pub(crate) fn pending_versions(
         &self,
@@ -309,18 +309,16 @@ impl Overlay {
     ) -> Vec<Version> {
         self.tenants
             .iter()
-            .flat_map(|(id, tenant)| tenant.puts.values().map(move |put| (id, put)))
+            .flat_map(|(id, tenant)| tenant.puts.values().map(move |put| (id, &**put)))
             .filter(|(id, put)| !put.ending && wanted(id, put))
             .map(|(_, put)| put.version)
             .collect()
     }
 
-    pub(crate) fn prune(&mut self, tenant: &TenantId) {
-        if self
-            .tenants
-            .get(tenant)
-            .is_some_and(TenantOverlay::is_unused)
-        {
+    /// A tenant is no more.
+    fn forget(&mut self, tenant: &TenantId) {
+        let entry = self.tenants.get(tenant);
+        if entry.is_some_and(TenantOverlay::is_unused) {
             self.tenants.remove(tenant);
         }
     }

@@ -1,6 +1,7 @@
 //! Keys: any 1 to 4,096 bytes, unique within a tenant.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// The longest key, in bytes; also the most that a record holds.
 pub const MAX_KEY_BYTES: usize = 4096;
@@ -21,18 +22,18 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// The name of an object within its tenant: 1 to 4,096 bytes of any value.
+/// The name of an object within its tenant: 1 to 4,096 bytes of any value. Copies share the bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "KeyBytes", into = "KeyBytes"))]
-pub struct Key(Box<[u8]>);
+pub struct Key(Arc<[u8]>);
 
 impl Key {
     /// Checks and takes a key.
     ///
     /// # Errors
     /// [`KeyError`] if it is empty or longer than [`MAX_KEY_BYTES`].
-    pub fn new(bytes: impl Into<Box<[u8]>>) -> Result<Self, KeyError> {
+    pub fn new(bytes: impl Into<Arc<[u8]>>) -> Result<Self, KeyError> {
         let bytes = bytes.into();
         if bytes.is_empty() || bytes.len() > MAX_KEY_BYTES {
             return Err(KeyError(bytes.len()));
@@ -123,7 +124,7 @@ impl From<&Key> for CompactKey {
                 room.copy_from_slice(&key.0);
                 Self(Stored::Short { len, bytes })
             }
-            _ => Self(Stored::Long(key.0.clone())),
+            _ => Self(Stored::Long(key.as_bytes().into())),
         }
     }
 }

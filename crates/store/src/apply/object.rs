@@ -19,11 +19,10 @@ pub(super) fn put_end(
     replaces: Option<Version>,
     effects: &mut Effects,
 ) -> Result<(), Fault> {
-    drop_unreadable(state, tenant_id, key, effects)?;
     let charge = quota::charge_of(object.replicas)
         .filter(|charge| *charge > 0)
         .ok_or_else(|| format!("the replicas of {key} have no size"))?;
-    replace(state, (tenant_id, key), object.version, replaces, effects)?;
+    make_way(state, (tenant_id, key), object.version, replaces, effects)?;
     for extent in object.replicas.iter().flatten() {
         let slab = state
             .segments
@@ -36,8 +35,7 @@ pub(super) fn put_end(
     let tenant = state
         .tenants
         .get_mut(tenant_id)
-        .filter(|tenant| tenant.objects.held_at(key).is_none())
-        .ok_or_else(|| format!("tenant {tenant_id} is unknown or holds {key} already"))?;
+        .ok_or_else(|| format!("tenant {tenant_id} is unknown"))?;
     tenant
         .charge(charge, object.attributes.pin)
         .ok_or_else(|| format!("the charge of {tenant_id} overflows"))?;
@@ -53,8 +51,10 @@ pub(super) fn put_end(
     Ok(())
 }
 
-/// Takes out the version that a put replaces: exactly the one that the key holds.
-fn replace(
+/// Takes out the version that a put replaces: exactly the one that the key holds. An object that
+/// cannot be read any more goes too, as its key may be put again before its segment is swept. The
+/// key holds nothing afterwards.
+fn make_way(
     state: &mut State,
     (tenant_id, key): (&TenantId, &Key),
     version: Version,
@@ -63,6 +63,14 @@ fn replace(
 ) -> Result<(), Fault> {
     let tenant = state.tenants.get(tenant_id);
     let held = tenant.and_then(|tenant| tenant.objects.held_at(key));
+    if let Some(object) = held.filter(|object| !object.is_readable()) {
+        let (id, replicas) = (object.id(), u64::from(object.held_count()));
+        drop_unreadable(state, tenant_id, (id, replicas), effects)?;
+        return match replaces {
+            None => Ok(()),
+            Some(_) => Err(format!("{key} of tenant {tenant_id} was lost and is replaced")),
+        };
+    }
     let former = held.map(|object| (object.id(), object.version()));
     match (former, replaces) {
         (None, None) => Ok(()),
@@ -75,21 +83,14 @@ fn replace(
     }
 }
 
-/// A key whose object cannot be read any more may be put again before its segment is swept.
 fn drop_unreadable(
     state: &mut State,
     tenant_id: &TenantId,
-    key: &Key,
+    (id, replicas): (ObjectId, u64),
     effects: &mut Effects,
 ) -> Result<(), Fault> {
-    let tenant = state.tenants.get(tenant_id);
-    let held = tenant.and_then(|tenant| tenant.objects.held_at(key));
-    let Some(object) = held.filter(|object| !object.is_readable()) else {
-        return Ok(());
-    };
     effects.objects_lost += 1;
-    effects.replicas_lost += u64::from(object.held_count());
-    let id = object.id();
+    effects.replicas_lost += replicas;
     let (key, version) = forget(state, tenant_id, id, effects)?;
     effects.gone(tenant_id, key, version, GoneCause::Lost);
     Ok(())

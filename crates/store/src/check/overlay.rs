@@ -32,7 +32,7 @@ impl Leader {
     /// Reservations and the indexes of pending puts.
     fn check_books(&self, found: &mut Vec<Finding>) {
         let mut by_version = BTreeMap::new();
-        let mut by_session: BTreeMap<SessionId, BTreeSet<Version>> = BTreeMap::new();
+        let mut by_session: BTreeSet<(SessionId, Version)> = BTreeSet::new();
         for (id, tenant) in &self.overlay.tenants {
             let mut reserved = Charge::default();
             let mut pinning_bytes: u64 = tenant.pins.values().sum();
@@ -41,10 +41,7 @@ impl Leader {
                 reserved.objects += 1;
                 pinning_bytes = pinning_bytes.saturating_add(put.pinned_bytes);
                 by_version.insert(put.version, (id.clone(), key.clone()));
-                by_session
-                    .entry(put.session)
-                    .or_default()
-                    .insert(put.version);
+                by_session.insert((put.session, put.version));
             }
             if reserved != tenant.reserved {
                 let detail = format!("{id}: kept {:?}, counted {reserved:?}", tenant.reserved);

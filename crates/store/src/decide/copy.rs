@@ -2,8 +2,9 @@
 
 use larder_types::{AgentId, CopyId, Digest, PoolTime};
 
-use crate::leader::Leader;
+use crate::leader::{Leader, place_of};
 use crate::moves::{Copy, Phase};
+use crate::objects::ObjectId;
 use crate::op::Op;
 use crate::reply::{Decision, Reply};
 use crate::state::State;
@@ -78,7 +79,10 @@ impl Leader {
             Op::ReplicaDropped { agent, .. } => self.left(state, *agent, size_bytes),
             _ => {}
         }
-        self.replicas_changed(state, tenant, key);
+        self.moves.wake();
+        if let Some(id) = place_of(state, tenant, key) {
+            self.replicas_changed(state, tenant, id);
+        }
     }
 
     /// A put may have ended with fewer replicas than were asked for.
@@ -86,10 +90,11 @@ impl Leader {
         &mut self,
         state: &State,
         tenant: &larder_types::TenantId,
-        key: &larder_types::Key,
+        id: ObjectId,
     ) {
-        let object = state.object(tenant, key);
-        let missing = object.map_or(0, |object| {
+        let held = state.tenant(tenant);
+        let object = held.and_then(|held| held.objects.by_id(id));
+        let missing = object.map_or(0, |(_, object)| {
             object.wanted().saturating_sub(object.held_count())
         });
         self.moves.queue.misses(u64::from(missing));

@@ -321,13 +321,7 @@ impl Leader {
 
     /// A client's session ended: its pending puts are given up.
     fn session_closed(&mut self, session: larder_types::SessionId) -> Decision {
-        let own = self
-            .overlay
-            .by_session
-            .get(&session)
-            .cloned()
-            .unwrap_or_default();
-        for version in own {
+        for version in self.overlay.versions_of(session) {
             self.discard_unless_ending(version, Discard::SessionClosed);
         }
         self.answer(Reply::Done)

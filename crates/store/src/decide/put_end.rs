@@ -25,10 +25,8 @@ impl Leader {
         now: PoolTime,
     ) -> Outcome {
         let held = self.tenant(state, tenant, Right::Write)?;
-        if state
-            .object(tenant, key)
-            .is_some_and(|object| object.version() == version)
-        {
+        let base = held.objects.get(key);
+        if base.is_some_and(|object| object.version() == version) {
             return Ok(self.answer(Reply::AlreadyComplete));
         }
         // Also if the object that it would replace is about to be lost: then it replaces nothing.
@@ -49,7 +47,6 @@ impl Leader {
             }
         };
         let digest = proven(&put.replicas, written)?;
-        let base = held.objects.get(key);
         let attributes = match base {
             Some(object) => {
                 let soft_ms = self.leases.pin_left_ms(tenant, object, now);

@@ -70,8 +70,18 @@ impl Evictor {
     /// An op is about to be applied.
     pub(crate) fn before(&self, state: &State, op: &Op) -> Before {
         let id = match op {
-            Op::PutEnd { tenant, key, .. }
-            | Op::Remove { tenant, key, .. }
+            // Else the key holds nothing, not even something that cannot be read.
+            Op::PutEnd {
+                tenant,
+                key,
+                replaces,
+                ..
+            } => state
+                .tenant(tenant)
+                .filter(|held| replaces.is_some() || held.objects.has_unreadable())
+                .and_then(|held| held.objects.held_at(key))
+                .map(|object| object.id()),
+            Op::Remove { tenant, key, .. }
             | Op::ReplicaAdded { tenant, key, .. }
             | Op::ReplicaDropped { tenant, key, .. } => state
                 .tenant(tenant)
@@ -83,15 +93,22 @@ impl Evictor {
     }
 
     /// An op was applied.
-    pub(crate) fn after(&mut self, state: &State, op: &Op, before: &Before, now: PoolTime) {
+    ///
+    /// `placed` is where the object of an ended put is.
+    pub(crate) fn after(
+        &mut self,
+        state: &State,
+        op: &Op,
+        (before, placed): (&Before, Option<ObjectId>),
+        now: PoolTime,
+    ) {
         match op {
             Op::PutEnd { tenant, key, .. } => {
                 if let Some(id) = before.id {
                     self.take_out(tenant, id);
                 }
                 let held = state.tenant(tenant);
-                let id = held.and_then(|held| held.objects.id(key));
-                if let (Some(held), Some(id)) = (held, id)
+                if let (Some(held), Some(id)) = (held, placed)
                     && let Some((_, object)) = held.objects.by_id(id)
                 {
                     // The place may have had an owner whose loss is still to be noticed.

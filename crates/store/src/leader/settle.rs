@@ -15,7 +15,7 @@ impl Leader {
         &mut self,
         state: &State,
         op: &Op,
-        lost_agent: Option<AgentId>,
+        (lost_agent, placed): (Option<AgentId>, Option<ObjectId>),
         now: PoolTime,
     ) -> Result<(), String> {
         match op {
@@ -49,16 +49,13 @@ impl Leader {
                 }
             }
             Op::PutEnd {
-                tenant,
-                key,
-                attributes,
-                ..
+                tenant, attributes, ..
             } => {
-                if let Some(id) = place_of(state, tenant, key) {
+                if let Some(id) = placed {
                     self.leases.began(tenant, id, attributes.pin, now);
+                    self.replicas_missing(state, tenant, id);
+                    self.replicas_changed(state, tenant, id);
                 }
-                self.replicas_missing(state, tenant, key);
-                self.replicas_changed(state, tenant, key);
             }
             Op::PinSet {
                 tenant, key, pin, ..
@@ -131,6 +128,7 @@ impl Leader {
     }
 }
 
-fn place_of(state: &State, tenant: &TenantId, key: &Key) -> Option<ObjectId> {
+/// Where the object of this key is.
+pub(crate) fn place_of(state: &State, tenant: &TenantId, key: &Key) -> Option<ObjectId> {
     state.tenant(tenant)?.objects.id(key)
 }

@@ -5,7 +5,7 @@ use larder_types::{AgentId, Extent, Key, PoolTime, SegmentId, TenantId};
 use super::begin::{Begun, Wanted};
 use super::{Copy, Phase, Why};
 use crate::leader::Leader;
-use crate::objects::ObjectRef;
+use crate::objects::{ObjectId, ObjectRef};
 use crate::op::Op;
 use crate::overlay::TenantOp;
 use crate::request::MAX_REPLICAS;
@@ -197,13 +197,13 @@ impl Leader {
     }
 
     /// What the books learn when replicas of an object changed.
-    pub(crate) fn replicas_changed(&mut self, state: &State, tenant: &TenantId, key: &Key) {
+    pub(crate) fn replicas_changed(&mut self, state: &State, tenant: &TenantId, id: ObjectId) {
         self.moves.wake();
-        let due = state
-            .object(tenant, key)
-            .and_then(|object| self.due(state, object));
-        if let Some(why) = due {
-            self.moves.queue.push(why, (tenant.clone(), key.clone()));
+        let held = state.tenant(tenant);
+        let found = held.and_then(|held| held.objects.by_id(id));
+        let due = found.and_then(|(key, object)| Some((key, self.due(state, object)?)));
+        if let Some((key, why)) = due {
+            self.moves.queue.push(why, (tenant.clone(), key.to_key()));
         }
     }
 

@@ -110,12 +110,10 @@ impl Overlay {
             }
             Op::TenantSet { tenant, .. }
             | Op::TenantDelete { tenant }
-            | Op::TenantPurge { tenant, .. }
-            | Op::TenantForgotten { tenant } => {
-                if let Some(entry) = self.tenants.get_mut(tenant) {
-                    entry.op = None;
-                }
-                self.prune(tenant);
+            | Op::TenantPurge { tenant, .. } => self.settle_tenant(tenant),
+            Op::TenantForgotten { tenant } => {
+                self.settle_tenant(tenant);
+                self.forget(tenant);
             }
             Op::PutEnd {
                 tenant,
@@ -127,7 +125,6 @@ impl Overlay {
                     entry.touched.remove(key);
                 }
                 self.close(*version);
-                self.prune(tenant);
             }
             Op::Remove { tenant, key, .. }
             | Op::ReplicaAdded { tenant, key, .. }
@@ -138,7 +135,6 @@ impl Overlay {
                     let bytes = entry.pins.remove(key).unwrap_or(0);
                     entry.pinning_bytes = entry.pinning_bytes.saturating_sub(bytes);
                 }
-                self.prune(tenant);
             }
             Op::Released { extents } => {
                 for (extent, _) in extents {
@@ -192,7 +188,6 @@ impl Overlay {
         if let Some(entry) = self.tenants.get_mut(tenant) {
             entry.touched.remove(key);
         }
-        self.prune(tenant);
     }
 
     fn touch_agent(&mut self, agent: AgentId) {
@@ -205,6 +200,12 @@ impl Overlay {
             if *count == 0 {
                 self.agents.remove(&agent);
             }
+        }
+    }
+
+    fn settle_tenant(&mut self, tenant: &TenantId) {
+        if let Some(entry) = self.tenants.get_mut(tenant) {
+            entry.op = None;
         }
     }
 

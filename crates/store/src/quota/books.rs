@@ -150,9 +150,19 @@ impl Books {
 
     /// Counts what was noted.
     pub(crate) fn refresh(&mut self, state: &State, overlay: &mut Overlay, space: &mut Space) {
-        let mut changed = std::mem::take(&mut overlay.recharged);
-        changed.append(&mut space.recounted.0);
-        if !self.fresh {
+        let changed = [
+            std::mem::take(&mut overlay.recharged),
+            std::mem::take(&mut space.recounted.0),
+            std::mem::take(&mut self.noted),
+        ];
+        if self.fresh {
+            // Mostly one tenant, that of the put before, in two of them.
+            let [first, others @ ..] = &changed;
+            let new = |id: &&TenantId| !first.contains(*id);
+            for id in first.iter().chain(others.iter().flatten().filter(new)) {
+                self.count(state, overlay, space, id);
+            }
+        } else {
             *self = Self {
                 effective: effective(state),
                 fresh: true,
@@ -166,20 +176,20 @@ impl Books {
                 self.unused_bytes = self.unused_bytes.saturating_add(group.unused());
                 self.groups.insert(name.clone(), group);
             }
-            changed = state.tenants.keys().cloned().collect();
-        }
-        changed.append(&mut self.noted);
-        for tenant in changed {
-            self.count(state, overlay, space, &tenant);
+            for id in state.tenants.keys() {
+                self.count(state, overlay, space, id);
+            }
         }
     }
 
     /// Counts one tenant again.
     fn count(&mut self, state: &State, overlay: &Overlay, space: &Space, id: &TenantId) {
-        if let Some(before) = self.entries.remove(id) {
+        let before = self.entries.get_mut(id).map(std::mem::take);
+        if let Some(before) = before {
             self.take(&before);
         }
         let Some(tenant) = state.tenant(id) else {
+            self.entries.remove(id);
             return;
         };
         // One that is to go has no guarantee and shares nothing, but what it holds still counts.
@@ -195,7 +205,10 @@ impl Books {
             cohort: cohort.filter(|name| self.groups.contains_key(name)),
         };
         self.add(&entry);
-        self.entries.insert(id.clone(), entry);
+        match self.entries.get_mut(id) {
+            Some(kept) => *kept = entry,
+            None => drop(self.entries.insert(id.clone(), entry)),
+        }
     }
 
     fn add(&mut self, entry: &Entry) {
