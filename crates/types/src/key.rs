@@ -174,7 +174,7 @@ impl serde::Serialize for KeyBytes {
 }
 
 #[cfg(feature = "serde")]
-struct ByteBox(Box<[u8]>);
+struct ByteBox(Arc<[u8]>);
 
 #[cfg(feature = "serde")]
 impl<'de> serde::Deserialize<'de> for ByteBox {
@@ -189,7 +189,7 @@ impl<'de> serde::Deserialize<'de> for ByteBox {
                 Ok(ByteBox(bytes.into()))
             }
             fn visit_byte_buf<E: serde::de::Error>(self, bytes: Vec<u8>) -> Result<ByteBox, E> {
-                Ok(ByteBox(bytes.into_boxed_slice()))
+                Ok(ByteBox(bytes.into()))
             }
         }
         d.deserialize_bytes(Bytes)
