@@ -153,6 +153,11 @@ impl CallTable {
         self.last
     }
 
+    /// Whether a call is not answered yet.
+    pub(crate) fn is_open(&self, id: CallId) -> bool {
+        self.calls.contains_key(&id)
+    }
+
     /// Whether an item was woken and not decided again.
     pub(crate) fn has_woken(&self) -> bool {
         !self.woken.is_empty()

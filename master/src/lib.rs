@@ -16,6 +16,7 @@ mod events;
 pub mod generation;
 pub mod identity;
 mod leader;
+mod line;
 mod listener;
 pub mod log;
 mod metrics;

@@ -39,6 +39,8 @@ pub struct Settings {
     pub max_in_flight_ops: usize,
     /// The most objects that one turn purges or sweeps.
     pub max_touched_objects: u32,
+    /// The most requests of one call that are decided before others have their turn.
+    pub slice_items: usize,
     /// The most agents that are known by name, lost ones included.
     pub max_agents: usize,
     /// The most tenants.
@@ -82,6 +84,8 @@ impl Default for Settings {
             // A turn is to take less than 5 ms, and an object that lies in no cache of the
             // processor takes up to 3 us.
             max_touched_objects: 1_024,
+            // Up to 6 us each with its op: 1.5 ms.
+            slice_items: 256,
             max_agents: 4_096,
             max_tenants: 16_384,
             max_moves: 32,

@@ -7,6 +7,7 @@ pub mod attributes;
 pub mod code;
 pub mod epoch;
 pub mod extent;
+mod huge_pages;
 pub mod id;
 pub mod key;
 pub mod layout;
@@ -18,6 +19,7 @@ pub use attributes::{Attributes, DataType, Pin};
 pub use code::{ErrorCode, Reason};
 pub use epoch::{CopyId, Epoch, Version};
 pub use extent::{Extent, SlabRef};
+pub use huge_pages::HUGE_PAGES;
 pub use id::{
     AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, QuotaName, Registration,
     SegmentGeneration, SegmentId, SessionId, TaskId, TenantId,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hashbrown::HashMap;
-use larder_store::Request;
-use larder_types::Key;
+use larder_store::{Request, Settings};
+use larder_types::{HUGE_PAGES, Key};
 
 use crate::bench::pair::{Cell, Measure, quartiles};
 use crate::bench::report::{Line, Report};
@@ -69,6 +69,8 @@ fn lines_of(part: &str, only: &str, report: &mut Report) -> Result<()> {
     let own = std::env::current_exe()?;
     let output = Command::new(own)
         .arg(part)
+        // As masters are started.
+        .env(HUGE_PAGES.0, HUGE_PAGES.1)
         .stderr(Stdio::inherit())
         .output()?;
     ensure!(
@@ -249,8 +251,10 @@ pub fn pauses(objects: u64) -> Result<Vec<Line>> {
     let lost_ms = longest(&turns);
 
     let mut turns = Vec::new();
-    for first in (objects..2 * objects).step_by(BATCH) {
-        let keys = (first..(first + BATCH as u64).min(2 * objects)).map(store_rig::key);
+    // A master decides no more of a call before others have their turn.
+    let slice = Settings::default().slice_items;
+    for first in (objects..2 * objects).step_by(slice) {
+        let keys = (first..(first + slice as u64).min(2 * objects)).map(store_rig::key);
         let requests: Vec<Request> = keys.map(|key| rig.removal_of(key)).collect();
         turns.push(turn(|| {
             for request in &requests {

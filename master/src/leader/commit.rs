@@ -30,13 +30,7 @@ impl<L: Log> Leading<L> {
             if self.touched >= TURN_ITEMS || self.ended.is_some() {
                 break;
             }
-            let mut is_quiet = true;
-            while self.touched < TURN_ITEMS
-                && let Some(parked) = self.calls.next_woken()
-            {
-                is_quiet = false;
-                self.decide_item(parked, usize::MAX);
-            }
+            let is_quiet = !self.decide_woken(TURN_ITEMS - self.touched);
             if is_quiet && self.core.entry.is_empty() {
                 break;
             }

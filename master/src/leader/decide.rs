@@ -5,8 +5,9 @@ use larder_types::{ErrorCode, Reason};
 use larder_wire::{CallError, CallResult};
 use rand::Rng;
 
-use super::Leading;
+use super::{Leading, TURN_ITEMS};
 use crate::calls::{Call, CallId, ItemResult, Origin, PARKED_MAX, PARKED_MAX_AGENTS, Parked};
+use crate::line::Caller;
 use crate::log::Log;
 
 /// What came of deciding one item.
@@ -70,7 +71,8 @@ impl<L: Log> Leading<L> {
         outcome
     }
 
-    /// Takes a call, decides its items in order and parks those that wait.
+    /// Takes a call and decides its items in order. Those that wait are parked; those beyond a
+    /// slice, or behind others of the same caller, stand in line.
     pub(super) fn begin(&mut self, call: Call, items: Vec<CallResult<Request>>) -> CallId {
         let is_client = match &call.origin {
             Origin::Peer(connection, _) => self
@@ -84,14 +86,49 @@ impl<L: Log> Leading<L> {
         } else {
             PARKED_MAX_AGENTS
         };
+        let caller = match &call.origin {
+            Origin::Peer(connection, _) => Caller::Peer(*connection),
+            Origin::Admin(_) | Origin::AdminMany(_) | Origin::Own => Caller::Own,
+        };
         let id = self.calls.insert(call);
+        let mut wanted = Vec::with_capacity(items.len());
         for (item, request) in items.into_iter().enumerate() {
             match request {
-                Ok(request) => self.decide_item(Parked::new(id, item, request), parked_max),
+                Ok(request) => wanted.push((item, request)),
                 Err(error) => self.calls.settle(id, item, Err(error), 0),
             }
         }
+        let is_first = !self.line.has(caller);
+        self.line.push(caller, id, wanted, parked_max);
+        if is_first {
+            self.serve(caller);
+        }
         id
+    }
+
+    /// Decides a slice of what a caller has in line.
+    fn serve(&mut self, caller: Caller) {
+        for _ in 0..self.core.rules.settings.slice_items {
+            let Some((parked, parked_max)) = self.line.next_item(caller) else {
+                break;
+            };
+            // A call whose time is over was answered.
+            if self.calls.is_open(parked.call) {
+                self.decide_item(parked, parked_max);
+            }
+        }
+    }
+
+    /// Decides on what stands in line, a slice of each caller, for half a turn at most.
+    pub(super) fn serve_line(&mut self) {
+        for _ in 0..self.line.callers() {
+            if self.touched >= TURN_ITEMS / 2 || self.ended.is_some() {
+                break;
+            }
+            if let Some(caller) = self.line.next_caller() {
+                self.serve(caller);
+            }
+        }
     }
 
     pub(super) fn decide_item(&mut self, parked: Parked, parked_max: usize) {
@@ -113,6 +150,17 @@ impl<L: Log> Leading<L> {
                 self.calls.park_for_space(parked, on, until);
             }
         }
+    }
+
+    /// Decides again what was woken, so many items at most; whether there was one.
+    pub(super) fn decide_woken(&mut self, most: usize) -> bool {
+        let before = self.touched;
+        while self.touched - before < most
+            && let Some(parked) = self.calls.next_woken()
+        {
+            self.decide_item(parked, usize::MAX);
+        }
+        self.touched > before
     }
 
     /// Refuses the items that have waited for space as long as they may.

@@ -11,6 +11,7 @@ use larder_wire::{
 use super::{DEADLINE_MS, DEADLINE_MS_MAX, Ended, Leading};
 use crate::calls::{Call, MountFacts, Origin};
 use crate::event::{Called, ConnectionId, Opened};
+use crate::line;
 use crate::log::Log;
 use crate::rpc::{self, Body, Caller};
 use crate::session::Link;
@@ -95,6 +96,7 @@ impl<L: Log> Leading<L> {
         for id in link.calls {
             self.calls.remove(id);
         }
+        self.line.forget(line::Caller::Peer(connection));
         if let Some((agent, incarnation)) = self.agents.disconnect(connection) {
             self.begin_own(Request::AgentGone { agent, incarnation });
         }

@@ -287,6 +287,44 @@ fn a_connection_that_takes_nothing_is_given_up_in_bounds() {
 }
 
 #[test]
+fn a_long_call_lets_others_go_on_and_keeps_the_order_of_its_caller() {
+    let mut bench = Bench::new();
+    let (mut long, mut short) = (bench.open(1), bench.open(2));
+    let keys = vec![key(); 1024];
+    let slices = 1024 / bench.leading.core.rules.settings.slice_items;
+    let get = bench.called(Kind::Get, Body::Get(Get { keys }), NO_DEADLINE);
+    let behind = bench.exists();
+    let mut other = bench.exists();
+    if let Event::Called(called) = &mut other {
+        called.connection = ConnectionId(2);
+    }
+    bench.turn(vec![get, behind, other]);
+    assert_eq!(replies(&mut short).len(), 1);
+    assert!(replies(&mut long).is_empty(), "more than a slice at once");
+    let mut numbers = Vec::new();
+    for _ in 1..=slices {
+        bench.turn(Vec::new());
+        for flush in replies(&mut long) {
+            numbers.extend(frames(&flush.bytes).iter().map(|(h, _)| h.request));
+        }
+    }
+    assert_eq!(numbers, [1, 2]);
+    assert_eq!(bench.leading.line.len(), 0);
+}
+
+#[test]
+fn what_a_gone_connection_has_in_line_is_dropped() {
+    let mut bench = Bench::new();
+    let _outgoing = bench.open(1);
+    let keys = vec![key(); 1024];
+    let get = bench.called(Kind::Get, Body::Get(Get { keys }), NO_DEADLINE);
+    bench.turn(vec![get]);
+    assert!(bench.leading.line.len() > 0);
+    bench.turn(vec![Event::Closed(ConnectionId(1))]);
+    assert_eq!(bench.leading.line.len(), 0);
+}
+
+#[test]
 fn a_whole_call_can_be_refused() {
     let mut bench = Bench::new();
     let mut outgoing = bench.open(1);

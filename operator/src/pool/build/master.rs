@@ -1,5 +1,6 @@
 //! The masters: their Services and their StatefulSet.
 
+use larder_types::HUGE_PAGES;
 use serde_json::{Value, json};
 
 use super::files::{
@@ -97,6 +98,7 @@ fn master(config: &Config) -> Value {
     let more = json!({
         "command": ["/usr/bin/larder-master"],
         "args": ["--config", format!("{CONFIG_FOLDER}/master.json")],
+        "env": [{ "name": HUGE_PAGES.0, "value": HUGE_PAGES.1 }],
         "ports": [
             { "name": "client", "containerPort": MASTER_PORT, "protocol": "TCP" },
             { "name": "admin", "containerPort": MASTER_ADMIN_PORT, "protocol": "TCP" },
