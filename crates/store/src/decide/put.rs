@@ -1,18 +1,27 @@
 //! Deciding the starts of puts.
 
-use larder_types::{AgentId, Attributes, Extent, Key, Pin, PoolTime, Reason, SessionId, TenantId};
+use std::collections::BTreeMap;
 
+use larder_types::{
+    AgentId, Attributes, Extent, Key, Pin, PoolTime, Reason, SessionId, TenantId, layout,
+};
+
+use super::relief::Lack;
 use super::{Outcome, Right, Stop, refuse};
 use crate::effects::Discard;
 use crate::leader::Leader;
 use crate::objects::ObjectRef;
 use crate::overlay::Pending;
+use crate::place::stripe::{Load, Stripes, extents_max};
 use crate::place::{Candidate, Need, Room, Wish, rank};
 use crate::quota::{Charge, Exceeded};
 use crate::reply::{Decision, Refusal, Reply, WaitOn};
 use crate::request::{MAX_REPLICAS, PutMode, Request};
-use crate::segment::slab_key;
-use crate::state::State;
+use crate::segment::{SlabKey, slab_key};
+use crate::state::{Agent, State};
+
+/// How many agents are tried in turn for a replica in several pieces: each takes up to 0.1 ms.
+const MAX_TRIES: usize = 16;
 
 /// What an accepted start asks for.
 struct Ask<'a> {
@@ -23,6 +32,8 @@ struct Ask<'a> {
     strict: bool,
     preferred: &'a [AgentId],
     need: Need,
+    /// The most extents of a replica.
+    extents_max: usize,
     attributes: Attributes,
     pinned_bytes: u64,
 }
@@ -32,14 +43,13 @@ impl Ask<'_> {
         usize::from(self.wanted)
     }
 
-    /// How many of these agents it takes; those with room stand first. Fewer replicas now are
-    /// better than none for a put that may have fewer: what is missing is made later.
-    fn count_of(&self, ranked: &[Candidate]) -> usize {
-        let most = self.replicas().min(ranked.len());
-        match ranked.iter().filter(|c| c.room.is_some()).count() {
-            0 => most,
-            _ if self.strict => most,
-            with_room => most.min(with_room),
+    /// One of them on this agent.
+    const fn load(&self, agent: AgentId) -> Load<'_> {
+        Load {
+            tenant: self.tenant,
+            agent,
+            size_bytes: self.need.size_bytes,
+            extents_max: self.extents_max,
         }
     }
 
@@ -70,13 +80,14 @@ impl Leader {
             preferred,
             mode,
             strict,
+            extents_max: answer_max,
             attributes,
         } = request
         else {
             return refuse(Reason::Internal, "not a start of a put");
         };
         let held = self.tenant(state, tenant, Right::Write)?;
-        check_counts(key, *size_bytes, *replicas)?;
+        self.check_counts(key, *size_bytes, *replicas)?;
         let attributes = Attributes {
             pin: self.pin(attributes.pin)?,
             ..attributes.clone()
@@ -102,6 +113,7 @@ impl Leader {
             strict: *strict,
             preferred,
             need,
+            extents_max: extents_max(key).min(usize::from(*answer_max)),
             attributes,
             pinned_bytes,
         };
@@ -140,7 +152,7 @@ impl Leader {
             compact: bytes < slab_bytes.saturating_mul(candidates.len() as u64),
         };
         rank(&mut candidates, ask.replicas(), wish, random);
-        self.grant(state, ask, &candidates, now)
+        self.grant(state, ask, (&mut candidates, slab_bytes), now)
     }
 
     /// Whether a put may take the place of an object.
@@ -160,6 +172,21 @@ impl Leader {
         }
         // Room for it is not made by what it replaces: that stays until its end.
         self.leases.spare(tenant, object.id());
+        Ok(())
+    }
+
+    fn check_counts(&self, key: &Key, size_bytes: u64, replicas: u8) -> Result<(), Stop> {
+        let most = self.settings.max_object_bytes;
+        if size_bytes == 0 {
+            return refuse(Reason::EmptyValue, format!("key {key}"));
+        }
+        if size_bytes > most {
+            let detail = format!("asked {size_bytes}, an object has at most {most}");
+            return refuse(Reason::TooLarge, detail);
+        }
+        if replicas == 0 || replicas > MAX_REPLICAS {
+            return refuse(Reason::BadReplicaCount, format!("asked {replicas}"));
+        }
         Ok(())
     }
 
@@ -190,8 +217,8 @@ impl Leader {
         Ok(())
     }
 
-    /// What every agent that answers and has slabs of that size could offer, and the largest slab
-    /// of them all, in bytes.
+    /// What every agent that answers and is large enough could offer, and the largest slab of them
+    /// all, in bytes.
     fn candidates(&self, state: &State, ask: &Ask<'_>) -> Result<(Vec<Candidate>, u64), Stop> {
         let (asked, mut known, mut answer, mut slab_bytes) = (ask.replicas(), 0, 0, 0);
         let mut candidates = Vec::with_capacity(state.agents.len());
@@ -204,7 +231,7 @@ impl Leader {
             if self.takes_new(state, id) {
                 answer += 1;
                 slab_bytes = largest.max(slab_bytes);
-                if largest >= ask.need.bytes {
+                if largest >= ask.need.bytes || self.may_stripe(state, agent, ask) {
                     candidates.push(self.survey(state, ask.tenant, (id, agent), ask.need));
                 }
             }
@@ -225,10 +252,23 @@ impl Leader {
             let Need { size_bytes, bytes } = ask.need;
             return refuse(
                 Reason::TooLarge,
-                format!("asked {size_bytes}, aligned {bytes}, a slab has {slab_bytes}"),
+                format!(
+                    "asked {size_bytes}, aligned {bytes}; a replica lies on one agent, in at most \
+                     {} pieces, and a slab has {slab_bytes}",
+                    ask.extents_max
+                ),
             );
         }
         Ok((candidates, slab_bytes))
+    }
+
+    /// Whether an agent that held nothing else would hold a replica in several pieces.
+    fn may_stripe(&self, state: &State, agent: &Agent, ask: &Ask<'_>) -> bool {
+        let segments = self.segments_of(state, agent);
+        let all_bytes = segments.fold(0u64, |sum, s| sum.saturating_add(s.capacity_bytes()));
+        let pieces = ask.extents_max as u64;
+        let pieces_bytes = self.longest_piece_bytes(state, agent).saturating_mul(pieces);
+        ask.need.bytes <= all_bytes.min(pieces_bytes)
     }
 
     /// Reserves the extents, or has slabs given and waits for them, or for other relief.
@@ -236,24 +276,34 @@ impl Leader {
         &mut self,
         state: &State,
         ask: &Ask<'_>,
-        ranked: &[Candidate],
+        (ranked, slab_bytes): (&mut [Candidate], u64),
         now: PoolTime,
     ) -> Outcome {
-        let chosen = &ranked[..ask.count_of(ranked)];
-        let Some(rooms) = chosen.iter().map(|c| c.room).collect::<Option<Vec<Room>>>() else {
-            return self.relieve(state, ask.tenant, ask.need, ranked, now);
-        };
-        let mut replicas = Vec::new();
+        let most = ask.replicas().min(ranked.len());
+        let (plans, shorts) = self.plans(state, ask, ranked, most);
+        // Fewer replicas now are better than none for a put that may have fewer: what is missing
+        // is made later.
+        if plans.is_empty() || (ask.strict && plans.len() < most) {
+            if ask.need.bytes <= slab_bytes {
+                return self.relieve(state, ask.tenant, ask.need.into(), ranked, now);
+            }
+            let count = most.saturating_sub(plans.len());
+            let (lack, nearest) = self.nearest(state, ask, (ranked, &shorts), count);
+            return self.relieve(state, ask.tenant, lack, &nearest, now);
+        }
+        let mut replicas = Vec::with_capacity(plans.len());
         let mut ops = Vec::new();
         let mut on = None;
-        for room in rooms {
-            match room {
-                Room::Ready(extent) => replicas.push(vec![extent]),
-                Room::Coming(slab) => on = on.or(Some(slab)),
-                Room::Free(slab) => {
-                    ops.extend(self.give(state, slab, ask.tenant));
+        for plan in plans {
+            match plan {
+                Stripes::Ready(extents) => replicas.push(extents),
+                Stripes::Coming { give, on: slab } => {
+                    for slab in give {
+                        ops.extend(self.give(state, slab, ask.tenant));
+                    }
                     on = on.or(Some(slab));
                 }
+                Stripes::Short { .. } => {}
             }
         }
         if let Some((segment, index)) = on {
@@ -264,6 +314,78 @@ impl Leader {
             });
         }
         self.reserve(state, ask, replicas, now)
+    }
+
+    /// What the best of these agents have for a replica each, of at most so many. Those that turn
+    /// out to have too little are marked, and what they lack is returned.
+    fn plans(
+        &self,
+        state: &State,
+        ask: &Ask<'_>,
+        ranked: &mut [Candidate],
+        most: usize,
+    ) -> (Vec<Stripes>, BTreeMap<AgentId, u64>) {
+        let may_give = |slabs| self.may_take_slabs(state, ask.tenant, slabs);
+        let (mut plans, mut shorts, mut tries) = (Vec::new(), BTreeMap::new(), 0);
+        for candidate in ranked {
+            if plans.len() == most {
+                break;
+            }
+            let plan = match candidate.room {
+                None => continue,
+                Some(Room::Ready(extent)) => Stripes::Ready(vec![extent]),
+                Some(Room::Coming(on)) => Stripes::Coming {
+                    give: Vec::new(),
+                    on,
+                },
+                Some(Room::Free(on)) => Stripes::Coming { give: vec![on], on },
+                Some(Room::Pieces) if tries == MAX_TRIES => continue,
+                Some(Room::Pieces) => {
+                    tries += 1;
+                    let load = ask.load(candidate.agent);
+                    self.stripes(state, load, &|_| true, &may_give)
+                }
+            };
+            match plan {
+                Stripes::Short { lacking_bytes } => {
+                    candidate.room = None;
+                    shorts.insert(candidate.agent, lacking_bytes);
+                }
+                plan => plans.push(plan),
+            }
+        }
+        (plans, shorts)
+    }
+
+    /// The agents that come nearest to holding an object that is larger than a slab, and the piece
+    /// that there has to be room for next: room is made for one at a time.
+    fn nearest(
+        &self,
+        state: &State,
+        ask: &Ask<'_>,
+        (ranked, shorts): (&[Candidate], &BTreeMap<AgentId, u64>),
+        count: usize,
+    ) -> (Lack, Vec<Candidate>) {
+        let lacks = |candidate: &Candidate| {
+            let guess = ask.need.bytes.saturating_sub(candidate.free_bytes());
+            let known = shorts.get(&candidate.agent).copied();
+            known.unwrap_or(guess).max(layout::BLOCK_BYTES)
+        };
+        let without = ranked.iter().filter(|candidate| candidate.room.is_none());
+        let mut nearest: Vec<Candidate> = without.copied().collect();
+        nearest.sort_by_key(lacks);
+        nearest.truncate(count.max(1));
+        let piece = |candidate: &Candidate| {
+            let agent = state.agent(candidate.agent);
+            let longest = agent.map_or(0, |agent| self.longest_piece_bytes(state, agent));
+            lacks(candidate).min(longest)
+        };
+        let piece_bytes = nearest.iter().map(piece).min().unwrap_or(0);
+        let lack = Lack {
+            need: Need::of(piece_bytes).unwrap_or(ask.need),
+            asked_bytes: ask.need.bytes,
+        };
+        (lack, nearest)
     }
 
     /// Gives a put its version and its extents.
@@ -291,11 +413,11 @@ impl Leader {
         if let Err(error) = self.overlay.start(state, ask.tenant, ask.key, put) {
             return refuse(Reason::Internal, error.to_string());
         }
-        for slab in replicas
-            .iter()
-            .flatten()
-            .map(|extent| slab_key(extent.slab))
-        {
+        let slabs = replicas.iter().flatten();
+        let mut slabs: Vec<SlabKey> = slabs.map(|extent| slab_key(extent.slab)).collect();
+        slabs.sort_unstable();
+        slabs.dedup();
+        for slab in slabs {
             self.soft.empty.remove(&slab);
             self.holes_changed(state, slab);
         }
@@ -315,14 +437,4 @@ impl Leader {
 fn needed(size_bytes: u64, replicas: u8) -> Result<(Need, Charge), Stop> {
     let all = Need::of(size_bytes).zip(Charge::of_put(size_bytes, replicas));
     all.ok_or_else(|| Refusal::new(Reason::TooLarge, format!("asked {size_bytes}")).into())
-}
-
-fn check_counts(key: &Key, size_bytes: u64, replicas: u8) -> Result<(), Stop> {
-    if size_bytes == 0 {
-        return refuse(Reason::EmptyValue, format!("key {key}"));
-    }
-    if replicas == 0 || replicas > MAX_REPLICAS {
-        return refuse(Reason::BadReplicaCount, format!("asked {replicas}"));
-    }
-    Ok(())
 }

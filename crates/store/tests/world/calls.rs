@@ -100,6 +100,7 @@ impl World {
             preferred: vec![],
             mode: PutMode::Create,
             strict: true,
+            extents_max: 1_000,
             attributes: Attributes::default(),
         }
     }
