@@ -107,6 +107,20 @@ fn cut(size_bytes: u64, mut holes: Vec<Hole>, pieces_max: usize) -> Option<Vec<E
     None
 }
 
+/// What is lacking in whole slabs beside these holes, in bytes; at least one slab. What goes beyond
+/// whole slabs may lie in a shorter hole.
+fn lacking_bytes(size_bytes: u64, slab_bytes: u64, holes: &[Hole]) -> u64 {
+    let slabs = size_bytes.div_ceil(slab_bytes);
+    let rest_bytes = size_bytes - (slabs - 1) * slab_bytes;
+    // It may have to be a little longer, so that it is no shorter than a block.
+    let rest_bytes = rest_bytes.max(2 * PIECE_MIN_BYTES);
+    let is_whole = |hole: &Hole| hole.room_bytes >= slab_bytes;
+    let whole = holes.iter().filter(|hole| is_whole(hole)).count() as u64;
+    let has_rest = holes.iter().any(|hole| !is_whole(hole) && hole.takes(rest_bytes));
+    let found = whole + u64::from(has_rest);
+    slabs.saturating_sub(found).max(1).saturating_mul(slab_bytes)
+}
+
 impl Leader {
     /// What an agent has for a replica in several pieces. `may_use` says which slabs of the tenant
     /// may take one, `may_give` whether the tenant may have so many slabs more.
@@ -130,14 +144,13 @@ impl Leader {
         }
         let coarse_bytes = (size_bytes / COARSE_PART).max(PIECE_MIN_BYTES);
         let coarse = self.holes(state, load, coarse_bytes, may_use);
-        let whole = coarse.iter().filter(|hole| hole.room_bytes >= slab_bytes);
-        let (slabs, whole) = (size_bytes.div_ceil(slab_bytes), whole.count() as u64);
+        let slabs = size_bytes.div_ceil(slab_bytes);
+        let lacking_bytes = lacking_bytes(size_bytes, slab_bytes, &coarse);
         let few = usize::try_from(slabs).map_or(usize::MAX, |slabs| slabs + 1);
         let cut_coarse = cut(size_bytes, coarse, load.extents_max);
         if let Some(pieces) = cut_coarse.as_ref().filter(|pieces| pieces.len() <= few) {
             return Stripes::Ready(pieces.clone());
         }
-        let lacking_bytes = slabs.saturating_sub(whole).max(1).saturating_mul(slab_bytes);
         let whole_slabs = (slab_bytes, lacking_bytes);
         if let Some(coming) = self.slabs_for(state, (load, agent), whole_slabs, may_give) {
             return coming;
