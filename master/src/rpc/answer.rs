@@ -30,8 +30,22 @@ const READ_MS: u64 = 60_000;
 /// slab's with a tenant's name, about 180 bytes: 184 KiB.
 pub(crate) const COMMANDS_MAX: usize = larder_wire::limit::MAX_BATCH;
 /// As many bytes of commands end a frame: the orders of copies are far longer than all others.
-/// One more may come on top, which has at most three extents a slab long and their keys.
+/// One more may come on top; the store keeps the extents of a replica so few that its order is
+/// shorter than the other half.
 pub(crate) const COMMANDS_BYTES_MAX: usize = MAX_BODY_BYTES as usize / 2;
+
+/// As many bytes of grants end the answer to a get: all that a batch of objects in one piece can
+/// have. Whoever asks for several in many pieces asks again for those behind it. The rest of the
+/// frame is for addresses of agents.
+const GRANTS_BYTES_MAX: usize = 800 * 1024;
+/// An extent in an answer, in bytes, at the most: nine numbers.
+const EXTENT_BYTES: usize = 45;
+
+/// How long grants are in a frame, in bytes.
+pub(super) fn grant_bytes(extents: &[(Extent, SignedCapability)]) -> usize {
+    let one = |(_, capability): &(_, SignedCapability)| EXTENT_BYTES + capability.encoded_bytes();
+    extents.iter().map(one).sum()
+}
 
 /// What answers are made from.
 pub(crate) struct Desk<'a> {
@@ -329,6 +343,7 @@ fn payload_bytes(extents: &[Extent]) -> u64 {
 
 fn located(tenant: Option<&TenantId>, results: Vec<ItemResult>, desk: &Desk<'_>) -> Located {
     let mut agents = Named::default();
+    let mut bytes = 0;
     let objects = results.into_iter().map(|result| {
         let (
             StoreReply::Located {
@@ -358,6 +373,15 @@ fn located(tenant: Option<&TenantId>, results: Vec<ItemResult>, desk: &Desk<'_>)
         if replicas.is_empty() {
             return Err(CallError::new(Reason::ReplicasLost));
         }
+        let own: usize = replicas.iter().map(|one| grant_bytes(&one.extents)).sum();
+        if bytes > 0 && bytes + own > GRANTS_BYTES_MAX {
+            let detail = "the answer has no room for it; ask again".to_owned();
+            return Err(CallError {
+                reason: Reason::Overloaded,
+                detail,
+            });
+        }
+        bytes += own;
         agents.add(&replicas, desk);
         Ok(ObjectGrant {
             version,
