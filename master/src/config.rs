@@ -395,7 +395,10 @@ mod tests {
             (config.put_discard_ms, config.space_wait_ms),
             (30_000, 1_000)
         );
-        assert_eq!((config.max_object_bytes, config.max_connections), (64 << 30, 4_096));
+        assert_eq!(
+            (config.max_object_bytes, config.max_connections),
+            (64 << 30, 4_096)
+        );
     }
 
     #[test]

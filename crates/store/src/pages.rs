@@ -110,7 +110,11 @@ impl SortedPages {
 
     /// Each word from the highest on.
     pub(crate) fn descending(&self) -> impl Iterator<Item = u64> + '_ {
-        self.pages.iter().rev().flat_map(|page| page.iter().rev()).copied()
+        self.pages
+            .iter()
+            .rev()
+            .flat_map(|page| page.iter().rev())
+            .copied()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {

@@ -184,7 +184,9 @@ impl Leader {
             let slab_bytes = |slab: SlabKey| state.segment(slab.0).map_or(0, |s| s.slab_bytes);
             let coming_bytes: u64 = coming.map(slab_bytes).sum();
             let free_bytes = if may_take { unused_bytes } else { 0 };
-            let bytes = own_bytes.saturating_add(coming_bytes).saturating_add(free_bytes);
+            let bytes = own_bytes
+                .saturating_add(coming_bytes)
+                .saturating_add(free_bytes);
             (bytes >= need.bytes && need.may_be_cut()).then_some(Room::Pieces)
         };
         let room = ready

@@ -100,7 +100,11 @@ mod tests {
 
     #[test]
     fn order_and_lengths_matter_and_grouping_does_not() {
-        let (a, b, c) = ((Digest(7), BLOCK_BYTES), (Digest(9), 3 << 16), (Digest(3), 100));
+        let (a, b, c) = (
+            (Digest(7), BLOCK_BYTES),
+            (Digest(9), 3 << 16),
+            (Digest(3), 100),
+        );
         let all = Digest::joined([a, b, c]);
         assert_ne!(all, Digest::joined([b, a, c]));
         assert_ne!(all, Digest::joined([a, b, (c.0, 99)]));

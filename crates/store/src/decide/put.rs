@@ -267,7 +267,9 @@ impl Leader {
         let segments = self.segments_of(state, agent);
         let all_bytes = segments.fold(0u64, |sum, s| sum.saturating_add(s.capacity_bytes()));
         let pieces = ask.extents_max as u64;
-        let pieces_bytes = self.longest_piece_bytes(state, agent).saturating_mul(pieces);
+        let pieces_bytes = self
+            .longest_piece_bytes(state, agent)
+            .saturating_mul(pieces);
         ask.need.bytes <= all_bytes.min(pieces_bytes)
     }
 

@@ -116,9 +116,14 @@ fn lacking_bytes(size_bytes: u64, slab_bytes: u64, holes: &[Hole]) -> u64 {
     let rest_bytes = rest_bytes.max(2 * PIECE_MIN_BYTES);
     let is_whole = |hole: &Hole| hole.room_bytes >= slab_bytes;
     let whole = holes.iter().filter(|hole| is_whole(hole)).count() as u64;
-    let has_rest = holes.iter().any(|hole| !is_whole(hole) && hole.takes(rest_bytes));
+    let has_rest = holes
+        .iter()
+        .any(|hole| !is_whole(hole) && hole.takes(rest_bytes));
     let found = whole + u64::from(has_rest);
-    slabs.saturating_sub(found).max(1).saturating_mul(slab_bytes)
+    slabs
+        .saturating_sub(found)
+        .max(1)
+        .saturating_mul(slab_bytes)
 }
 
 impl Leader {
@@ -227,7 +232,9 @@ impl Leader {
     ) -> Vec<Hole> {
         let mut holes = Vec::new();
         // With some to spare, as what is left beside a piece is not used.
-        let enough_bytes = load.size_bytes.saturating_add(load.size_bytes / COARSE_PART);
+        let enough_bytes = load
+            .size_bytes
+            .saturating_add(load.size_bytes / COARSE_PART);
         let mut sum_bytes = 0u64;
         let owned = self.space.owned(load.agent, load.tenant);
         let slabs = owned.into_iter().flat_map(|owned| owned.with_most_room());
@@ -262,11 +269,14 @@ fn rooms(slab: SlabRef, start_bytes: u64, length_bytes: u64) -> impl Iterator<It
     let end_bytes = start_bytes.saturating_add(length_bytes);
     let first_bytes = start_bytes.next_multiple_of(align_bytes);
     let step = usize::try_from(MAX_EXTENT_BYTES).unwrap_or(usize::MAX);
-    let parts = (first_bytes..end_bytes).step_by(step).map(move |offset_bytes| Hole {
-        slab,
-        offset_bytes,
-        room_bytes: (end_bytes - offset_bytes).min(MAX_EXTENT_BYTES) / align_bytes * align_bytes,
-    });
+    let parts = (first_bytes..end_bytes)
+        .step_by(step)
+        .map(move |offset_bytes| Hole {
+            slab,
+            offset_bytes,
+            room_bytes: (end_bytes - offset_bytes).min(MAX_EXTENT_BYTES) / align_bytes
+                * align_bytes,
+        });
     parts.filter(|hole| hole.room_bytes >= PIECE_MIN_BYTES)
 }
 

@@ -81,7 +81,9 @@ fn what_is_larger_than_a_slab_gets_whole_slabs_and_a_rest() {
     assert_eq!(world.state.used_bytes(), charged);
     all_read(&world);
     // The rest of the next one fits beside that of the first.
-    let (_, more) = world.put(World::start("red", "b", SLAB + 700_000)).expect("room");
+    let (_, more) = world
+        .put(World::start("red", "b", SLAB + 700_000))
+        .expect("room");
     assert_eq!(more[0].len(), 2);
     assert!(slabs(&more[0]).intersection(&slabs(&replicas[0])).count() == 1);
     for name in ["a", "b"] {
@@ -98,7 +100,10 @@ fn all_slabs_that_are_lacking_are_given_at_once() {
     world.commit();
     assert_eq!(given(&world), 5, "before any is ready");
     world.settle();
-    assert!(matches!(world.taken(ticket), Some(Ok(Reply::PutGranted { .. }))));
+    assert!(matches!(
+        world.taken(ticket),
+        Some(Ok(Reply::PutGranted { .. }))
+    ));
     assert_eq!(given(&world), 5);
 }
 
@@ -108,7 +113,9 @@ fn small_holes_take_a_large_object() {
     let object = |world: &World| world.state.used_bytes();
     let before = object(&world);
     // Three of five are free; the longest hole has three of them.
-    let (version, replicas) = world.put(World::start("red", "big", 4 * MIB)).expect("room");
+    let (version, replicas) = world
+        .put(World::start("red", "big", 4 * MIB))
+        .expect("room");
     assert!(replicas[0].len() > 4, "{}", replicas[0].len());
     assert_eq!(object(&world), before + 4 * MIB);
     assert_eq!(world.stat("red", "big").digest, digest_of(version));
@@ -117,7 +124,9 @@ fn small_holes_take_a_large_object() {
     world.settle();
     assert_eq!(object(&world), before);
     // A whole hole is taken where there is one.
-    let (_, replicas) = world.put(World::start("red", "c", 6 * BLOCK_BYTES)).expect("room");
+    let (_, replicas) = world
+        .put(World::start("red", "c", 6 * BLOCK_BYTES))
+        .expect("room");
     assert_eq!(replicas[0].len(), 1);
 }
 
@@ -131,7 +140,9 @@ fn what_does_not_fit_is_refused_and_leaves_nothing_reserved() {
     let both = copies(World::start("red", "a", 4 * SLAB), 2);
     assert_eq!(world.reason(both), Reason::NoSpace);
     assert_eq!(world.leader.reserved_bytes(), 0);
-    world.put(World::start("red", "a", 4 * SLAB)).expect("room on one");
+    world
+        .put(World::start("red", "a", 4 * SLAB))
+        .expect("room on one");
     let settings = Settings {
         max_object_bytes: 1000,
         ..Settings::default()
@@ -141,7 +152,11 @@ fn what_does_not_fit_is_refused_and_leaves_nothing_reserved() {
     bounded.set_tenant("red", TenantPolicy::default());
     let refusal = bounded.refusal(World::start("red", "a", 1001));
     assert_eq!(refusal.reason, Reason::TooLarge);
-    assert!(refusal.detail.contains("at most 1000"), "{}", refusal.detail);
+    assert!(
+        refusal.detail.contains("at most 1000"),
+        "{}",
+        refusal.detail
+    );
 }
 
 #[test]
@@ -196,7 +211,10 @@ fn a_replaced_object_in_pieces_stays_until_the_end() {
         version,
     });
     assert_eq!(revoked, Ok(Reply::Done));
-    assert_eq!((world.state.used_bytes(), world.leader.reserved_bytes()), (used, 0));
+    assert_eq!(
+        (world.state.used_bytes(), world.leader.reserved_bytes()),
+        (used, 0)
+    );
     assert_eq!(world.answer(World::remove("red", "a")), Ok(Reply::Done));
     all_is_free(&mut world);
 }
@@ -209,7 +227,9 @@ fn cold_objects_go_for_one_that_needs_many_slabs() {
         world.put(start).expect("room");
         world.turns(1);
     }
-    world.put(World::start("red", "big", 5 * SLAB + 5)).expect("room is made");
+    world
+        .put(World::start("red", "big", 5 * SLAB + 5))
+        .expect("room is made");
     all_read(&world);
     assert!(!world.evicted.is_empty());
 }
@@ -226,17 +246,24 @@ fn a_lost_extent_is_a_lost_replica_and_is_made_again() {
     world.settle();
     world.turns(10);
     let stat = world.stat("red", "a");
-    assert!(stat.agents.len() == 2 && !stat.agents.contains(&lost), "{stat:?}");
+    assert!(
+        stat.agents.len() == 2 && !stat.agents.contains(&lost),
+        "{stat:?}"
+    );
     all_read(&world);
 }
 
 #[test]
 fn a_copy_may_be_cut_otherwise_than_its_source() {
     let mut world = holed(4, 2 * BLOCK_BYTES);
-    let (_, replicas) = world.put(World::start("red", "big", 4 * MIB)).expect("room");
+    let (_, replicas) = world
+        .put(World::start("red", "big", 4 * MIB))
+        .expect("room");
     let source = replicas[0][0].slab.agent;
     // Another agent comes, with whole slabs.
-    world.agents.push(crate::world::agent::SimAgent::new(2, 4, SLAB));
+    world
+        .agents
+        .push(crate::world::agent::SimAgent::new(2, 4, SLAB));
     world.settle();
     let target = world.agents[1].id.expect("mounted");
     let wish = TaskWish::Move { source, target };
@@ -245,7 +272,9 @@ fn a_copy_may_be_cut_otherwise_than_its_source() {
     assert!(matches!(noted, Ok(Reply::TaskCreated(_))), "{noted:?}");
     world.turns(10);
     assert_eq!(world.stat("red", "big").agents, [target]);
-    let object = world.state.object(&crate::world::tenant("red"), &crate::world::key("big"));
+    let object = world
+        .state
+        .object(&crate::world::tenant("red"), &crate::world::key("big"));
     assert_eq!(object.expect("there").extents().count(), 2);
     all_read(&world);
 }
@@ -255,7 +284,10 @@ fn an_agent_with_pieces_is_drained() {
     let mut world = World::ready(2, 8, &["red"]);
     let mut start = World::start("red", "a", 3 * SLAB + 5);
     let (from, to) = (world.agents[0].id.expect("mounted"), world.agents[1].id);
-    if let Request::PutStart { preferred, mode, .. } = &mut start {
+    if let Request::PutStart {
+        preferred, mode, ..
+    } = &mut start
+    {
         preferred.push(from);
         *mode = PutMode::Create;
     }

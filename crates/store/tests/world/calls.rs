@@ -246,7 +246,12 @@ pub(crate) fn end(
 /// cut, the same bytes lie in the same block.
 pub(crate) fn receipts(whole: Digest, extents: &[Extent]) -> Vec<Written> {
     let size_bytes = extents.iter().map(|e| e.length_bytes).sum::<u64>();
-    let block_at = |at: u64| (at * BLOCK_BYTES, (size_bytes - at * BLOCK_BYTES).min(BLOCK_BYTES));
+    let block_at = |at: u64| {
+        (
+            at * BLOCK_BYTES,
+            (size_bytes - at * BLOCK_BYTES).min(BLOCK_BYTES),
+        )
+    };
     let mut blocks: Vec<(u64, (Digest, u64))> = (0..layout::blocks(size_bytes))
         .map(block_at)
         .map(|(start, length)| (start, (Digest(whole.0.wrapping_mul(start | 1)), length)))
@@ -261,7 +266,11 @@ pub(crate) fn receipts(whole: Digest, extents: &[Extent]) -> Vec<Written> {
     let mut start = 0;
     let mut receipt = |extent: &Extent| {
         let end = start + extent.length_bytes;
-        let inside: Vec<_> = blocks.iter().filter(|(at, _)| (start..end).contains(at)).copied().collect();
+        let inside: Vec<_> = blocks
+            .iter()
+            .filter(|(at, _)| (start..end).contains(at))
+            .copied()
+            .collect();
         start = end;
         Written {
             extent: *extent,
