@@ -158,20 +158,30 @@ fn proven(replicas: &[Vec<Extent>], written: &[Written]) -> Result<Digest, Stop>
         let detail = format!("{} receipts for {asked} extents", written.len());
         return refuse(Reason::BadReceipt, detail);
     }
-    // Usually there are one to three.
-    let by_extent: BTreeMap<Extent, Digest> = written
-        .iter()
-        .map(|receipt| (receipt.extent, receipt.digest))
-        .collect();
-    let mut proven = None;
-    for extents in replicas {
-        let mut parts = Vec::with_capacity(extents.len());
-        for extent in extents {
-            let Some(digest) = by_extent.get(extent) else {
+    let extents = || replicas.iter().flatten();
+    let is_in_order = extents()
+        .zip(written)
+        .all(|(extent, one)| *extent == one.extent);
+    let sorted;
+    let mut rest = written;
+    if !is_in_order {
+        let by_extent: BTreeMap<Extent, &Written> =
+            written.iter().map(|one| (one.extent, one)).collect();
+        let mut ordered = Vec::with_capacity(asked);
+        for extent in extents() {
+            let Some(receipt) = by_extent.get(extent) else {
                 return refuse(Reason::BadReceipt, format!("no receipt for {extent:?}"));
             };
-            parts.push((*digest, extent.length_bytes));
+            ordered.push(Written::clone(receipt));
         }
+        sorted = ordered;
+        rest = &sorted;
+    }
+    let mut proven = None;
+    for extents in replicas {
+        let (own, others) = rest.split_at(extents.len());
+        rest = others;
+        let parts = own.iter().map(|one| (one.digest, one.extent.length_bytes));
         let Some(digest) = Digest::joined(parts) else {
             return refuse(Reason::Internal, "the extents do not end at blocks");
         };
