@@ -5,6 +5,8 @@
 //! of their own, a few at a time and in pieces, so that readers and writers get their turn.
 //! Whatever happens, each order is answered.
 
+mod parts;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -15,13 +17,14 @@ use bytes::BytesMut;
 use larder_telemetry::{Metric, Registry, error_chain};
 use larder_transfer::transport::{ReadOp, SessionSource, TcpOptions, TcpTransport, Transport};
 use larder_transfer::{Segments, SegmentsHandle, WriteStart, WriteTicket};
-use larder_types::layout::{BLOCK_BYTES, blocks};
+use larder_types::layout::blocks;
 use larder_types::{AgentId, AgentName, CopyId, Digest, Extent, Incarnation, TenantId};
 use larder_wire::agent::{CopyOrder, Event as Outcome};
 use larder_wire::{SignedCapability, checksum};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
+use self::parts::{make_up, part_at};
 use crate::data::now;
 
 /// The most orders that have a place. A master has fewer open with one agent; what comes on top
@@ -193,15 +196,7 @@ impl Shared {
 
     /// Takes the place of each extent, or of none.
     fn take_places(&self, order: &CopyOrder) -> Result<Vec<Place>, Failed> {
-        // It may be cut otherwise than there. Block checksums of parts are those of the object
-        // only where parts end at blocks.
-        let fits = |parts: &[(Extent, SignedCapability)]| {
-            let lengths = parts.iter().map(|(extent, _)| extent.length_bytes);
-            let sum = lengths.clone().try_fold(0, u64::checked_add);
-            let mut whole = lengths.rev().skip(1);
-            sum == Some(order.size_bytes) && whole.all(|bytes| bytes.is_multiple_of(BLOCK_BYTES))
-        };
-        if !fits(&order.from) || !fits(&order.to) || order.to.is_empty() {
+        if !make_up(&order.from, order.size_bytes) || !make_up(&order.to, order.size_bytes) {
             return Err(Failed("the order does not fit together".to_owned()));
         }
         let places = order.to.iter().map(|(extent, capability)| {
@@ -384,21 +379,6 @@ impl Shared {
         books.sources.insert(name, source);
         transport
     }
-}
-
-/// The extent that holds this byte of an object, and where in it.
-fn part_at(
-    parts: &[(Extent, SignedCapability)],
-    at_bytes: u64,
-) -> Option<(&(Extent, SignedCapability), u64)> {
-    let mut left_bytes = at_bytes;
-    for part in parts {
-        if left_bytes < part.0.length_bytes {
-            return Some((part, left_bytes));
-        }
-        left_bytes -= part.0.length_bytes;
-    }
-    None
 }
 
 /// Puts a piece into its place; the checksums of the bytes there.

@@ -1,23 +1,21 @@
 //! Store replies into wire answers: grants get their capabilities here.
 
-use std::collections::BTreeMap;
-
 use larder_store::{Reply as StoreReply, State};
-use larder_types::{AgentId, Epoch, Extent, Key, PoolTime, Reason, TenantId, Version};
+use larder_types::{Epoch, Extent, Key, PoolTime, Reason, TenantId};
 use larder_wire::agent::{Beat, Mounted};
 use larder_wire::frame::FLAG_ERROR;
 use larder_wire::limit::MAX_BODY_BYTES;
 use larder_wire::master::{
-    AgentAddress, Located, ObjectGrant, PutGrant, PutStarted, RemovedSome, ReplicaGrant,
-    TenantUsage,
+    Located, ObjectGrant, PutGrant, PutStarted, RemovedSome, ReplicaGrant, TenantUsage,
 };
 use larder_wire::{
-    CallError, CallResult, Capability, Frame, FrameError, Header, Kind, Reach, Reply,
-    SessionSigner, SignedCapability, encode_frame,
+    CallError, CallResult, Frame, FrameError, Header, Kind, Reach, Reply, SessionSigner,
+    encode_frame,
 };
 use serde::Serialize;
 
 use super::command::wire_command;
+use super::grants::{Named, Terms, grant_bytes, replica_grant};
 use super::lists::{listed, listed_stats, stats};
 use super::task;
 use crate::agents::{AgentTable, KEY_ID};
@@ -38,15 +36,6 @@ pub(crate) const COMMANDS_BYTES_MAX: usize = MAX_BODY_BYTES as usize / 2;
 /// have. Whoever asks for several in many pieces asks again for those behind it. The rest of the
 /// frame is for addresses of agents.
 const GRANTS_BYTES_MAX: usize = 800 * 1024;
-/// An extent in an answer, in bytes, at the most: nine numbers.
-const EXTENT_BYTES: usize = 45;
-
-/// How long grants are in a frame, in bytes.
-pub(super) fn grant_bytes(extents: &[(Extent, SignedCapability)]) -> usize {
-    let one = |(_, capability): &(_, SignedCapability)| EXTENT_BYTES + capability.encoded_bytes();
-    extents.iter().map(one).sum()
-}
-
 /// What answers are made from.
 pub(crate) struct Desk<'a> {
     pub(crate) epoch: Epoch,
@@ -216,69 +205,6 @@ fn done(reply: &StoreReply) -> CallResult<()> {
     match reply {
         StoreReply::Done | StoreReply::AlreadyComplete => Ok(()),
         _ => unfit(),
-    }
-}
-
-/// What all capabilities of one object share.
-pub(super) struct Terms<'a> {
-    pub(super) tenant: &'a TenantId,
-    pub(super) version: Version,
-    pub(super) reach: Reach,
-    pub(super) deadline: PoolTime,
-    pub(super) object_bytes: u64,
-    pub(super) key: &'a [u8],
-}
-
-/// Grants one replica; `None` if an agent of it is gone.
-pub(super) fn replica_grant(
-    extents: &[Extent],
-    terms: &Terms<'_>,
-    desk: &Desk<'_>,
-) -> Option<ReplicaGrant> {
-    let parts = u16::try_from(extents.len()).ok()?;
-    let grants = (0..parts).zip(extents).map(|(part, extent)| {
-        let entry = desk.agents.get(extent.slab.agent)?;
-        let capability = Capability {
-            tenant: terms.tenant.clone(),
-            incarnation: entry.incarnation,
-            extent: *extent,
-            version: terms.version,
-            reach: terms.reach,
-            epoch: desk.epoch,
-            deadline: terms.deadline,
-            part,
-            parts,
-            object_bytes: terms.object_bytes,
-            key: terms.key.to_vec(),
-        };
-        Some((
-            *extent,
-            SignedCapability::sign(&capability, &entry.key).ok()?,
-        ))
-    });
-    Some(ReplicaGrant {
-        extents: grants.collect::<Option<_>>()?,
-    })
-}
-
-/// The agents that granted replicas name, each once.
-#[derive(Default)]
-struct Named(BTreeMap<AgentId, AgentAddress>);
-
-impl Named {
-    fn add(&mut self, replicas: &[ReplicaGrant], desk: &Desk<'_>) {
-        for (extent, _) in replicas.iter().flat_map(|replica| &replica.extents) {
-            let agent = extent.slab.agent;
-            if !self.0.contains_key(&agent)
-                && let Some(address) = desk.agents.address(agent)
-            {
-                self.0.insert(agent, address);
-            }
-        }
-    }
-
-    fn into_list(self) -> Vec<AgentAddress> {
-        self.0.into_values().collect()
     }
 }
 

@@ -7,7 +7,8 @@ use larder_types::{AgentId, Extent, Principal, SessionId};
 use larder_wire::agent::{Command, CopyOrder};
 use larder_wire::{Reach, SessionClaims};
 
-use super::answer::{Desk, Terms, grant_bytes, replica_grant};
+use super::answer::Desk;
+use super::grants::{Terms, grant_bytes, replica_grant};
 
 /// The session of copies: no client's, as those count up from 1.
 const SESSION: SessionId = SessionId(0);

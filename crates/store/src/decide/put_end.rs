@@ -172,7 +172,7 @@ fn proven(replicas: &[Vec<Extent>], written: &[Written]) -> Result<Digest, Stop>
             let Some(receipt) = by_extent.get(extent) else {
                 return refuse(Reason::BadReceipt, format!("no receipt for {extent:?}"));
             };
-            ordered.push(Written::clone(receipt));
+            ordered.push(**receipt);
         }
         sorted = ordered;
         rest = &sorted;

@@ -178,7 +178,7 @@ fn an_end_needs_what_the_pieces_come_to() {
     short.pop();
     assert_eq!(world.reason(ends(short)), Reason::BadReceipt);
     let mut twice = good.clone();
-    twice[1] = twice[0].clone();
+    twice[1] = twice[0];
     assert_eq!(world.reason(ends(twice)), Reason::BadReceipt);
     let mut other = good.clone();
     other[4].digest = Digest(other[4].digest.0 ^ 1);
