@@ -12,9 +12,15 @@ const GRANT_BYTES: usize = 256;
 /// The most replicas of one object.
 const REPLICAS_MAX: usize = 3;
 
-/// What a put takes of the answer to its start: the key stands in each capability.
-pub(crate) const fn put_bytes(key_bytes: usize) -> usize {
-    REPLICAS_MAX * (GRANT_BYTES + key_bytes) + 64
+/// One more extent is counted for each so many bytes of an object, as the master does when it
+/// shares out the room of its answer.
+const WEIGHT_BYTES: usize = 1024 * 1024;
+
+/// What a put takes of the answer to its start: the key stands in the capability of each extent. A
+/// large object alone may take more than there is; then it is a call of its own.
+pub(crate) const fn put_bytes(key_bytes: usize, size_bytes: usize) -> usize {
+    let one = REPLICAS_MAX * (GRANT_BYTES + key_bytes) + 64;
+    one.saturating_mul(1 + size_bytes / WEIGHT_BYTES)
 }
 
 /// What a get takes: its key in the call, its grants in the answer.
@@ -38,11 +44,12 @@ pub(crate) fn cut(sizes_bytes: impl IntoIterator<Item = usize>) -> Vec<Range<usi
     let mut runs = Vec::new();
     let (mut start, mut at, mut bytes) = (0, 0, 0);
     for size_bytes in sizes_bytes {
-        if at > start && (at - start == MAX_BATCH || bytes + size_bytes > BUDGET_BYTES) {
+        let more = size_bytes.saturating_add(bytes);
+        if at > start && (at - start == MAX_BATCH || more > BUDGET_BYTES) {
             runs.push(start..at);
             (start, bytes) = (at, 0);
         }
-        bytes += size_bytes;
+        bytes = size_bytes.saturating_add(bytes);
         at += 1;
     }
     if at > start {
@@ -74,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_longest_keys_fit() {
-        assert!(put_bytes(larder_types::key::MAX_KEY_BYTES) <= BUDGET_BYTES);
+        assert!(put_bytes(larder_types::key::MAX_KEY_BYTES, 1) <= BUDGET_BYTES);
         assert_eq!(cut([BUDGET_BYTES + 1, 1]), [0..1, 1..2]);
     }
 }

@@ -1,6 +1,7 @@
 //! Gets: ask the master, read one replica, compare the digest; else the next replica, else ask
 //! again.
 
+mod pieces;
 mod view;
 
 use std::time::Duration;
@@ -8,11 +9,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt};
 use larder_transfer::transport::ReadOp;
-use larder_types::layout::BLOCK_BYTES;
-use larder_types::{Extent, Key};
-use larder_wire::checksum::{block_crcs, digest};
+use larder_types::{Extent, Key, Reason};
+use larder_wire::checksum::digest;
 use larder_wire::master::{Get, Located, ObjectGrant, ReplicaGrant};
-use larder_wire::{CallResult, SignedCapability};
+use larder_wire::{CallError, CallResult, SignedCapability};
 use tokio::time::Instant;
 
 use crate::agents::Route;
@@ -38,10 +38,52 @@ struct Failure {
     faults: Vec<ReadFault>,
 }
 
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        // The answer had no room for it.
+        let again = error.reason == Reason::Overloaded;
+        Self {
+            error: error.into(),
+            faults: again.then_some(ReadFault::Moved).into_iter().collect(),
+        }
+    }
+}
+
+/// A part of an extent to read.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    extent: &'a Extent,
+    capability: &'a SignedCapability,
+    /// Within the extent; a multiple of the block size.
+    offset_bytes: u64,
+    /// Whole blocks, or up to the end of the extent.
+    length_bytes: u64,
+}
+
+/// What was read, if the master's digest says that it is the object.
+fn info_of(grant: &ObjectGrant, size_bytes: u64, crcs: &[u32]) -> Option<ObjectInfo> {
+    let right = size_bytes == grant.size_bytes && digest(crcs, size_bytes) == grant.digest;
+    right.then_some(ObjectInfo {
+        version: grant.version,
+        size_bytes,
+        digest: grant.digest,
+    })
+}
+
 /// One object read, and the buffer that it was read into.
 struct ReadDone {
     buffer: BytesMut,
     result: Result<ObjectInfo, Failure>,
+}
+
+/// In which order the replicas are read.
+fn order_of(route: &Route, grant: &ObjectGrant) -> Vec<usize> {
+    let is_local = |replica: &ReplicaGrant| {
+        let mut extents = replica.extents.iter();
+        extents.all(|(extent, _)| route.is_local(extent.slab.agent))
+    };
+    let local: Vec<bool> = grant.replicas.iter().map(is_local).collect();
+    read_order(&local, rand::random())
 }
 
 impl Client {
@@ -93,6 +135,8 @@ impl Client {
                 .map(|at| (keys[*at].clone(), std::mem::take(&mut slots[*at].0)))
                 .collect();
             let outcomes = self.read_round(round, deadline).await;
+            // An answer may have had no room for some; that is no failure while others fit.
+            let got_some = outcomes.iter().any(|done| done.result.is_ok());
             let left = deadline.saturating_duration_since(Instant::now());
             let random = rand::random();
             let mut again = Vec::new();
@@ -114,7 +158,7 @@ impl Client {
             open = again;
             if !open.is_empty() {
                 tokio::time::sleep(pause).await;
-                asks += 1;
+                asks += u32::from(!got_some);
             }
         }
         let missing = || {
@@ -165,16 +209,10 @@ impl Client {
     ) -> ReadDone {
         match object {
             Ok(grant) => self.read_object(route, &grant, buffer, deadline).await,
-            Err(error) => {
-                let failure = Failure {
-                    error: error.into(),
-                    faults: Vec::new(),
-                };
-                ReadDone {
-                    buffer,
-                    result: Err(failure),
-                }
-            }
+            Err(error) => ReadDone {
+                buffer,
+                result: Err(error.into()),
+            },
         }
     }
 
@@ -204,20 +242,13 @@ impl Client {
         mut buffer: BytesMut,
         deadline: Instant,
     ) -> ReadDone {
+        if grant.replicas.iter().any(|one| one.extents.len() != 1) {
+            return self.read_pieces(route, grant, buffer, deadline).await;
+        }
         let before_bytes = buffer.len();
-        let local: Vec<bool> = grant
-            .replicas
-            .iter()
-            .map(|replica| {
-                replica
-                    .extents
-                    .iter()
-                    .all(|(extent, _)| route.is_local(extent.slab.agent))
-            })
-            .collect();
         let mut faults = Vec::new();
         let mut last = None;
-        let order = read_order(&local, rand::random());
+        let order = order_of(route, grant);
         for (tried, at) in (1..).zip(order) {
             let others = tried < grant.replicas.len();
             let until = if others {
@@ -261,53 +292,40 @@ impl Client {
         route: &Route,
         grant: &ObjectGrant,
         replica: &ReplicaGrant,
-        mut buffer: BytesMut,
+        buffer: BytesMut,
         deadline: Instant,
     ) -> (BytesMut, Result<ObjectInfo, (ClientError, ReadFault)>) {
-        let before_bytes = buffer.len();
-        let mut crcs = Vec::new();
-        let mut aligned = true;
-        for (extent, capability) in &replica.extents {
-            // Block checksums of parts are those of the object only where parts end at blocks.
-            aligned &= ((buffer.len() - before_bytes) as u64).is_multiple_of(BLOCK_BYTES);
-            let read = self
-                .read_extent(route, extent, capability, buffer, deadline)
-                .await;
-            buffer = read.0;
-            match read.1 {
-                Ok(part) => crcs.extend(part),
-                Err(failure) => return (buffer, Err(failure)),
-            }
-        }
-        let bytes = &buffer[before_bytes..];
-        let size_bytes = bytes.len() as u64;
-        if !aligned {
-            crcs = block_crcs(bytes);
-        }
-        if size_bytes != grant.size_bytes || digest(&crcs, size_bytes) != grant.digest {
-            return (buffer, Err((ClientError::Corrupt, ReadFault::Corrupt)));
-        }
-        (
-            buffer,
-            Ok(ObjectInfo {
-                version: grant.version,
-                size_bytes,
-                digest: grant.digest,
-            }),
-        )
+        let [(extent, capability)] = replica.extents.as_slice() else {
+            let detail = "a replica in pieces among whole ones";
+            return (
+                buffer,
+                Err((ClientError::Answer { detail }, ReadFault::Final)),
+            );
+        };
+        let part = Part {
+            extent,
+            capability,
+            offset_bytes: 0,
+            length_bytes: extent.length_bytes,
+        };
+        let (buffer, read) = self.read_part(route, part, buffer, deadline).await;
+        let info = read.and_then(|crcs| {
+            info_of(grant, extent.length_bytes, &crcs)
+                .ok_or((ClientError::Corrupt, ReadFault::Corrupt))
+        });
+        (buffer, info)
     }
 
-    /// Reads one extent; the transport compares each block with its checksum.
-    async fn read_extent(
+    /// Reads a part of an extent; the transport compares each block with its checksum.
+    async fn read_part(
         &self,
         route: &Route,
-        extent: &Extent,
-        capability: &SignedCapability,
+        part: Part<'_>,
         mut buffer: BytesMut,
         deadline: Instant,
     ) -> (BytesMut, Result<Vec<u32>, (ClientError, ReadFault)>) {
         let before_bytes = buffer.len();
-        let agent = extent.slab.agent;
+        let agent = part.extent.slab.agent;
         let mut near = true;
         loop {
             let Some(hop) = self.inner.agents.hop(route, agent, near) else {
@@ -318,9 +336,9 @@ impl Client {
                 );
             };
             let op = ReadOp {
-                capability: capability.clone(),
-                offset_bytes: 0,
-                length_bytes: extent.length_bytes,
+                capability: part.capability.clone(),
+                offset_bytes: part.offset_bytes,
+                length_bytes: part.length_bytes,
                 buffer,
                 deadline,
             };

@@ -103,7 +103,7 @@ impl Client {
         let more_bytes = preferred_bytes(options) + named;
         let runs = cut(items
             .iter()
-            .map(|(key, _)| put_bytes(key.as_bytes().len() + more_bytes)));
+            .map(|(key, value)| put_bytes(key.as_bytes().len() + more_bytes, value.len())));
         let mut items = items.into_iter();
         let mut results = Vec::new();
         for run in runs {

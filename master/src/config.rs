@@ -104,6 +104,9 @@ pub struct Config {
     /// with `no_space`, in ms; at most its deadline.
     #[serde(default = "defaults::space_wait_ms")]
     pub space_wait_ms: u64,
+    /// The largest object, in bytes.
+    #[serde(default = "defaults::max_object_bytes")]
+    pub max_object_bytes: u64,
     /// How long a session token lasts, in ms.
     #[serde(default = "defaults::session_token_ms")]
     pub session_token_ms: u64,
@@ -136,6 +139,9 @@ mod defaults {
     }
     pub(super) const fn space_wait_ms() -> u64 {
         1_000
+    }
+    pub(super) const fn max_object_bytes() -> u64 {
+        64 << 30
     }
     pub(super) const fn session_token_ms() -> u64 {
         3_600_000
@@ -303,6 +309,7 @@ impl Config {
             ("agent_suspect_ms", self.agent_suspect_ms),
             ("put_discard_ms", self.put_discard_ms),
             ("space_wait_ms", self.space_wait_ms),
+            ("max_object_bytes", self.max_object_bytes),
             ("session_token_ms", self.session_token_ms),
             ("max_connections", self.max_connections as u64),
         ];
@@ -388,7 +395,10 @@ mod tests {
             (config.put_discard_ms, config.space_wait_ms),
             (30_000, 1_000)
         );
-        assert_eq!(config.max_connections, 4_096);
+        assert_eq!(
+            (config.max_object_bytes, config.max_connections),
+            (64 << 30, 4_096)
+        );
     }
 
     #[test]

@@ -338,6 +338,7 @@ impl Parts {
                 space_wait_ms: config.space_wait_ms,
                 agent_suspect_ms: config.agent_suspect_ms,
                 agent_ttl_ms: config.agent_ttl_ms,
+                max_object_bytes: config.max_object_bytes,
                 ..Settings::default()
             },
         };

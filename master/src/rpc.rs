@@ -3,6 +3,7 @@
 mod answer;
 mod command;
 mod copy;
+mod grants;
 mod lists;
 mod request;
 mod task;

@@ -5,6 +5,8 @@
 //! of their own, a few at a time and in pieces, so that readers and writers get their turn.
 //! Whatever happens, each order is answered.
 
+mod parts;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -15,13 +17,14 @@ use bytes::BytesMut;
 use larder_telemetry::{Metric, Registry, error_chain};
 use larder_transfer::transport::{ReadOp, SessionSource, TcpOptions, TcpTransport, Transport};
 use larder_transfer::{Segments, SegmentsHandle, WriteStart, WriteTicket};
-use larder_types::layout::{BLOCK_BYTES, blocks};
+use larder_types::layout::blocks;
 use larder_types::{AgentId, AgentName, CopyId, Digest, Extent, Incarnation, TenantId};
 use larder_wire::agent::{CopyOrder, Event as Outcome};
 use larder_wire::{SignedCapability, checksum};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
+use self::parts::{make_up, part_at};
 use crate::data::now;
 
 /// The most orders that have a place. A master has fewer open with one agent; what comes on top
@@ -193,16 +196,7 @@ impl Shared {
 
     /// Takes the place of each extent, or of none.
     fn take_places(&self, order: &CopyOrder) -> Result<Vec<Place>, Failed> {
-        let fits = order.from.len() == order.to.len()
-            && order
-                .from
-                .iter()
-                .zip(&order.to)
-                .all(|((from, _), (to, _))| from.length_bytes == to.length_bytes);
-        // Block checksums of parts are those of the object only where parts end at blocks.
-        let whole = order.to.iter().rev().skip(1);
-        let mut whole = whole.map(|(extent, _)| extent.length_bytes);
-        if !fits || order.to.is_empty() || !whole.all(|bytes| bytes.is_multiple_of(BLOCK_BYTES)) {
+        if !make_up(&order.from, order.size_bytes) || !make_up(&order.to, order.size_bytes) {
             return Err(Failed("the order does not fit together".to_owned()));
         }
         let places = order.to.iter().map(|(extent, capability)| {
@@ -228,8 +222,11 @@ impl Shared {
     /// Moves the bytes; the digest of the object as it lies here now.
     async fn copy(&self, order: &CopyOrder, places: Vec<Place>) -> Result<Digest, Failed> {
         let mut crcs = Vec::new();
-        for ((from, capability), place) in order.from.iter().zip(places) {
-            crcs.extend(self.copy_part(order, (from, capability), place).await?);
+        let mut start_bytes = 0;
+        for place in places {
+            let length_bytes = place.extent.length_bytes;
+            crcs.extend(self.copy_part(order, start_bytes, place).await?);
+            start_bytes += length_bytes;
         }
         let digest = checksum::digest(&crcs, order.size_bytes);
         if digest == order.digest {
@@ -239,45 +236,30 @@ impl Shared {
         }
     }
 
+    /// Moves what belongs into one place, from byte `start_bytes` of the object on.
     async fn copy_part(
         &self,
         order: &CopyOrder,
-        (from, capability): (&Extent, &SignedCapability),
+        start_bytes: u64,
         mut place: Place,
     ) -> Result<Vec<u32>, Failed> {
         if let Some(crcs) = place.written.take() {
             return Ok(crcs);
         }
-        let known = order.sources.iter().find(|s| s.agent == from.slab.agent);
-        let source = known.ok_or_else(|| Failed("no address of the source".to_owned()))?;
-        let is_here = source.incarnation == self.myself.incarnation;
-        let transport = (!is_here).then(|| self.source(order, source));
         let deadline = Instant::now() + Duration::from_millis(order.remaining_ms);
         let mut buffer = BytesMut::new();
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
         let mut done = 0;
-        while done < from.length_bytes {
-            let length_bytes = PIECE_BYTES.min(from.length_bytes - done);
+        while done < place.extent.length_bytes {
+            let found = part_at(&order.from, start_bytes + done);
+            let (part, offset_bytes) = found.ok_or_else(|| Failed("a gap".to_owned()))?;
+            let there_bytes = part.0.length_bytes - offset_bytes;
+            let here_bytes = place.extent.length_bytes - done;
+            let length_bytes = PIECE_BYTES.min(there_bytes).min(here_bytes);
             buffer.clear();
-            let crcs = match &transport {
-                None => self.read_here(order, capability, (done, length_bytes), &mut buffer)?,
-                Some(transport) => {
-                    let read = transport.read(ReadOp {
-                        capability: capability.clone(),
-                        offset_bytes: done,
-                        length_bytes,
-                        buffer,
-                        deadline,
-                    });
-                    let read = read.await;
-                    buffer = read.buffer;
-                    let name = &source.name;
-                    let facts = read.result.map_err(|error| {
-                        Failed(format!("not read from {name}: {}", error_chain(&error)))
-                    })?;
-                    facts.block_crcs
-                }
-            };
+            let read = self.read(order, part, (offset_bytes, length_bytes), buffer, deadline);
+            let (crcs, filled) = read.await?;
+            buffer = filled;
             ours.extend(put(&place, done, &buffer)?);
             theirs.extend(crcs);
             done += length_bytes;
@@ -285,6 +267,38 @@ impl Shared {
         }
         self.finish(&mut place, &theirs, &ours)?;
         Ok(ours)
+    }
+
+    /// Reads a piece of an extent, from its agent or from here; its block checksums.
+    async fn read(
+        &self,
+        order: &CopyOrder,
+        (from, capability): &(Extent, SignedCapability),
+        (offset_bytes, length_bytes): (u64, u64),
+        mut buffer: BytesMut,
+        deadline: Instant,
+    ) -> Result<(Vec<u32>, BytesMut), Failed> {
+        let known = order.sources.iter().find(|s| s.agent == from.slab.agent);
+        let source = known.ok_or_else(|| Failed("no address of the source".to_owned()))?;
+        if source.incarnation == self.myself.incarnation {
+            let range = (offset_bytes, length_bytes);
+            let crcs = self.read_here(order, capability, range, &mut buffer)?;
+            return Ok((crcs, buffer));
+        }
+        let transport = self.source(order, source);
+        let read = transport.read(ReadOp {
+            capability: capability.clone(),
+            offset_bytes,
+            length_bytes,
+            buffer,
+            deadline,
+        });
+        let read = read.await;
+        let facts = read.result.map_err(|error| {
+            let name = &source.name;
+            Failed(format!("not read from {name}: {}", error_chain(&error)))
+        })?;
+        Ok((facts.block_crcs, read.buffer))
     }
 
     fn finish(&self, place: &mut Place, theirs: &[u32], ours: &[u32]) -> Result<(), Failed> {

@@ -15,7 +15,7 @@ use crate::{Client, fault};
 
 impl Client {
     /// Holds an object's bytes in place, without a copy. Only for objects that the agent on this
-    /// node holds; the bytes stay until the view is dropped, also when the object is removed.
+    /// node holds in one piece, see [`Client::get`] for others; the bytes stay until the view is dropped, also when the object is removed.
     ///
     /// # Errors
     /// [`ClientError::NotLocal`] without such an agent or replica; as [`Client::get`] otherwise.
@@ -64,7 +64,9 @@ impl Client {
                 _ => None,
             });
         let Some(capability) = near else {
-            return Err(not_local("no whole replica is on this node".to_owned()));
+            return Err(not_local(
+                "no replica in one piece is on this node".to_owned(),
+            ));
         };
         match local.open_view(capability, deadline).await {
             Ok(view) if digest(view.block_crcs(), view.len() as u64) == grant.digest => Ok(view),

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use larder_transfer::transport::WriteOp;
 use larder_types::Extent;
+use larder_types::layout::BLOCK_BYTES;
 use larder_wire::checksum::block_crcs;
 use larder_wire::master::PutGrant;
 use larder_wire::{Receipt, SignedCapability};
@@ -19,8 +20,12 @@ use crate::error::ClientError;
 use crate::session::{Next, PutFault, after_write};
 use crate::{Client, fault};
 
+/// Extents of one replica that are written at a time: each lane to the local agent may hold a
+/// copy of one, of at most 64 MiB.
+const EXTENTS_IN_FLIGHT: usize = 4;
+
 impl Client {
-    /// Writes all extents of all replicas at once.
+    /// Writes all extents of all replicas, a few of each at a time.
     pub(super) async fn write_object(
         &self,
         route: &Route,
@@ -28,27 +33,30 @@ impl Client {
         grant: &PutGrant,
         deadline: Instant,
     ) -> Result<Vec<Receipt>, Failure> {
-        let mut writes = Vec::new();
+        let mut parts = Vec::new();
         for replica in &grant.replicas {
             let mut offset_bytes = 0_u64;
-            for (extent, capability) in &replica.extents {
+            for (number, (extent, capability)) in replica.extents.iter().enumerate() {
                 let range = part_of(&item.value, offset_bytes, extent)?;
                 offset_bytes += extent.length_bytes;
-                let whole = range.len() == item.value.len();
-                let payload = item.value.slice(range);
-                let crcs = if whole {
-                    Arc::clone(&item.crcs)
-                } else {
-                    block_crcs(&payload).into()
-                };
-                writes.push(self.write_extent(route, extent, capability, payload, crcs, deadline));
+                parts.push((number, extent, capability, range));
             }
             if offset_bytes != item.value.len() as u64 {
                 let detail = "the extents do not cover the object";
                 return Err(ClientError::Answer { detail }.into());
             }
         }
-        try_join_all(writes).await
+        // The first of each replica first, so that all agents have something to do.
+        parts.sort_by_key(|(number, ..)| *number);
+        // A loop, because a closure over borrowed places would keep the future on one thread.
+        let mut writes = Vec::with_capacity(parts.len());
+        for (_, extent, capability, range) in parts {
+            let crcs = crcs_of(item, &range);
+            let payload = item.value.slice(range);
+            writes.push(self.write_extent(route, extent, capability, payload, crcs, deadline));
+        }
+        let at_once = EXTENTS_IN_FLIGHT * grant.replicas.len().max(1);
+        stream::iter(writes).buffered(at_once).try_collect().await
     }
 
     async fn write_extent(
@@ -97,6 +105,21 @@ impl Client {
             }
             attempt += 1;
         }
+    }
+}
+
+/// The block checksums of a part of the object.
+fn crcs_of(item: &Item, range: &Range<usize>) -> Arc<[u32]> {
+    if range.len() == item.value.len() {
+        return Arc::clone(&item.crcs);
+    }
+    let block_bytes = usize::try_from(BLOCK_BYTES).unwrap_or(usize::MAX);
+    let blocks = range.start / block_bytes..range.end.div_ceil(block_bytes);
+    let ends_whole = range.end == item.value.len() || range.end.is_multiple_of(block_bytes);
+    let whole = range.start.is_multiple_of(block_bytes) && ends_whole;
+    match item.crcs.get(blocks).filter(|_| whole) {
+        Some(crcs) => crcs.into(),
+        None => block_crcs(&item.value[range.clone()]).into(),
     }
 }
 

@@ -122,6 +122,14 @@ impl Allocator {
         })
     }
 
+    /// Each hole as (offset, length), in bytes, the longest first.
+    pub fn longest_holes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.by_length.descending().map(|word| {
+            let (length, offset) = halves(word);
+            (offset * UNIT, length * UNIT)
+        })
+    }
+
     /// Where `length_bytes` would go at a multiple of `align_bytes`: the start of the shortest
     /// hole that holds it. Changes nothing.
     #[must_use]

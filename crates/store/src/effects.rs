@@ -57,7 +57,7 @@ pub struct CopyOrder {
     pub digest: Digest,
     /// The replica to read.
     pub from: Vec<Extent>,
-    /// Where to write: as many extents, of the same lengths.
+    /// Where to write; it may be cut otherwise.
     pub to: Vec<Extent>,
     /// When the agent gives up.
     pub deadline: PoolTime,

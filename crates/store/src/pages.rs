@@ -108,6 +108,15 @@ impl SortedPages {
         first[place..].iter().chain(rest).copied()
     }
 
+    /// Each word from the highest on.
+    pub(crate) fn descending(&self) -> impl Iterator<Item = u64> + '_ {
+        self.pages
+            .iter()
+            .rev()
+            .flat_map(|page| page.iter().rev())
+            .copied()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         self.pages.iter().flatten().copied()
     }
@@ -217,6 +226,7 @@ mod tests {
                 prop_assert!(set.from(probe).eq(tree.range(probe..).copied()));
             }
             prop_assert!(set.iter().eq(tree.iter().copied()));
+            prop_assert!(set.descending().eq(tree.iter().rev().copied()));
             for word in tree {
                 prop_assert!(set.remove(word));
             }

@@ -2,6 +2,8 @@
 //!
 //! A survey reads what each agent could offer; ranking and choice are functions of it alone.
 
+pub(crate) mod stripe;
+
 use std::cmp::Reverse;
 
 use larder_types::{AgentId, Extent, TenantId, layout};
@@ -9,6 +11,7 @@ use larder_types::{AgentId, Extent, TenantId, layout};
 use crate::leader::Leader;
 use crate::overlay::SlabOp;
 use crate::segment::{Segment, SlabKey};
+use crate::space::Owned;
 use crate::state::{Agent, State};
 
 /// What a put asks of one slab.
@@ -27,6 +30,16 @@ impl Need {
         })
     }
 
+    /// Whether one extent may hold it.
+    const fn may_be_whole(self) -> bool {
+        self.size_bytes <= layout::MAX_EXTENT_BYTES
+    }
+
+    /// Whether there may be two pieces of it.
+    const fn may_be_cut(self) -> bool {
+        self.size_bytes >= 2 * layout::BLOCK_BYTES
+    }
+
     pub(crate) const fn align_bytes(self) -> u64 {
         layout::align_bytes(self.size_bytes)
     }
@@ -41,6 +54,8 @@ pub(crate) enum Room {
     Coming(SlabKey),
     /// A slab that belongs to nobody.
     Free(SlabKey),
+    /// Perhaps several holes or slabs, see [`stripe`].
+    Pieces,
 }
 
 /// What one agent could offer.
@@ -59,7 +74,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    fn free_bytes(&self) -> u64 {
+    pub(crate) fn free_bytes(&self) -> u64 {
         self.own_bytes.saturating_add(self.unused_bytes)
     }
 }
@@ -75,8 +90,8 @@ pub(crate) struct Wish<'a> {
 }
 
 /// The best `count` first: those with room; of them the preferred in their order, then (for a
-/// small tenant) those where it has a slab already, then the one with the most free bytes; equals
-/// by lot. The others follow in any order.
+/// small tenant) those where it has a slab already, then those that take it in one piece, then the
+/// one with the most free bytes; equals by lot. The others follow in any order.
 pub(crate) fn rank(
     candidates: &mut [Candidate],
     count: usize,
@@ -94,6 +109,7 @@ pub(crate) fn rank(
                 Room::Ready(_) => 0,
                 Room::Coming(_) => 1,
                 Room::Free(_) => 2,
+                Room::Pieces => 3,
             });
         let mut preferred = wish.preferred.iter();
         (
@@ -102,6 +118,7 @@ pub(crate) fn rank(
                 .position(|agent| *agent == candidate.agent)
                 .unwrap_or(usize::MAX),
             class,
+            matches!(candidate.room, Some(Room::Pieces)),
             Reverse(candidate.free_bytes()),
             candidate.lot,
         )
@@ -158,13 +175,26 @@ impl Leader {
             })
         });
         let (unused_bytes, free) = self.unused(state, agent, need);
-        let free =
-            free.filter(|_| ready.is_some() || coming.is_some() || self.may_take(state, tenant));
+        let has_room = ready.is_some() || coming.is_some();
+        let may_take = has_room || self.may_take(state, tenant);
+        let free = free.filter(|_| may_take);
+        let own_bytes = owned.map_or(0, |owned| owned.free_bytes);
+        let pieces = || {
+            let coming = owned.into_iter().flat_map(Owned::coming);
+            let slab_bytes = |slab: SlabKey| state.segment(slab.0).map_or(0, |s| s.slab_bytes);
+            let coming_bytes: u64 = coming.map(slab_bytes).sum();
+            let free_bytes = if may_take { unused_bytes } else { 0 };
+            let bytes = own_bytes
+                .saturating_add(coming_bytes)
+                .saturating_add(free_bytes);
+            (bytes >= need.bytes && need.may_be_cut()).then_some(Room::Pieces)
+        };
         let room = ready
             .map(Room::Ready)
             .or(coming.map(Room::Coming))
-            .or(free.map(Room::Free));
-        let own_bytes = owned.map_or(0, |owned| owned.free_bytes);
+            .or(free.map(Room::Free))
+            .filter(|_| need.may_be_whole())
+            .or_else(pieces);
         let hole_bytes = owned.map_or(0, |owned| owned.largest_hole_bytes());
         Candidate {
             agent: id,

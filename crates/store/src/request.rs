@@ -125,6 +125,8 @@ pub enum Request {
         mode: PutMode,
         /// Refuse if there cannot be that many replicas, instead of making fewer.
         strict: bool,
+        /// The most extents that one replica may have: what the answer has room for.
+        extents_max: u16,
         /// What the object is, besides its bytes.
         attributes: Attributes,
     },

@@ -32,6 +32,8 @@ pub struct Settings {
     pub soft_pin_ms: u64,
     /// The longest soft pin.
     pub soft_pin_max_ms: u64,
+    /// The largest object, in bytes.
+    pub max_object_bytes: u64,
     /// The most bytes of one tenant that are pinned hard, in charged bytes.
     pub max_pinned_bytes: u64,
     /// The most proposed ops that clients may have in flight. Agents' and own ops come on top:
@@ -57,8 +59,8 @@ pub struct Settings {
     pub move_retry_ms: u64,
 }
 
-/// The most that [`Settings::max_moves`] may be. The order of a copy with the longest key and a
-/// session token is about 9 KiB long; all that an agent may have open fit into a few frames.
+/// The most that [`Settings::max_moves`] may be. The order of a copy of one extent with the longest
+/// key and a session token is about 6 KiB long; the longest of several extents fills half a frame.
 pub const MAX_MOVES: usize = 256;
 
 impl Default for Settings {
@@ -79,6 +81,7 @@ impl Default for Settings {
             lease_ms: 10_000,
             soft_pin_ms: 30 * 60 * 1000,
             soft_pin_max_ms: 24 * 60 * 60 * 1000,
+            max_object_bytes: 64 << 30,
             max_pinned_bytes: 64 << 30,
             max_in_flight_ops: 65_536,
             // A turn is to take less than 5 ms, and an object that lies in no cache of the

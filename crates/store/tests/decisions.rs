@@ -10,6 +10,7 @@ mod puts;
 mod quotas;
 mod removals;
 mod space;
+mod stripes;
 mod sweeps;
 mod tenants;
 mod upserts;

@@ -6,7 +6,7 @@ use larder_store::{PutMode, Reply, Request, TenantPolicy};
 use larder_types::{Pin, PoolTime, Reason, Version};
 use proptest::prelude::*;
 
-use crate::world::{World, digest_of, key, tenant};
+use crate::world::{SLAB, World, digest_of, key, tenant};
 
 const TENANTS: [&str; 2] = ["red", "green"];
 
@@ -57,8 +57,13 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         Just(Pin::Hard),
         (1..50_000u64).prop_map(|ttl_ms| Pin::Soft { ttl_ms }),
     ];
+    let size = prop_oneof![
+        8 => 1..80_000u64,
+        // More than a slab: the pool has room for a few.
+        1 => SLAB..2 * SLAB + 80_000,
+    ];
     let act = prop_oneof![
-        6 => (of(), name(), 1..80_000u64, 1..4u8, any::<bool>()).prop_map(
+        6 => (of(), name(), size, 1..4u8, any::<bool>()).prop_map(
             |(tenant, key, size_bytes, replicas, upsert)| {
                 Act::Put { tenant, key, size_bytes, replicas, upsert }
             },
@@ -260,7 +265,7 @@ proptest! {
 
     #[test]
     fn answers_as_a_plain_map_does(acts in acts()) {
-        let mut world = World::ready(3, 16, &TENANTS);
+        let mut world = World::ready(3, 160, &TENANTS);
         let mut model = Model::default();
         for act in acts {
             model.check(&mut world, act);

@@ -71,6 +71,8 @@ fn random_requests_reach_every_op_wait_and_reason() {
 
 const EVERYTHING: &[&str] = &[
     "acknowledged",
+    "put in pieces",
+    "copied in pieces",
     "AgentMounted",
     "SegmentLost",
     "SegmentSwept",

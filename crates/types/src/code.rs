@@ -207,7 +207,7 @@ reasons! {
         "more replicas were asked than there are agents; lower the replica count or add nodes"),
     /// See the advice.
     TooLarge = (InvalidParams, false, "too_large",
-        "the object is larger than a slab; cut it into smaller objects or raise slabSize"),
+        "the object is larger than an agent can hold or the pool allows; cut it into smaller ones"),
     /// See the advice.
     EmptyValue = (InvalidParams, false, "empty_value", "a value must have at least one byte"),
     /// See the advice.

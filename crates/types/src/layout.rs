@@ -12,6 +12,9 @@ pub const MAX_SLABS: u32 = 16_384;
 pub const MIN_SLAB_BYTES: u64 = 2 * 1024 * 1024;
 /// The largest slab, in bytes: offsets in units of 256 bytes fit 31 bits.
 pub const MAX_SLAB_BYTES: u64 = 512 << 30;
+/// The longest extent, in bytes: a frame has room for the checksums of its 131,072 blocks, of at
+/// most 5 bytes each, and something else.
+pub const MAX_EXTENT_BYTES: u64 = 8 << 30;
 
 /// The alignment of a payload of `length_bytes`, in bytes.
 #[must_use]

@@ -5,6 +5,7 @@
 
 pub mod attributes;
 pub mod code;
+pub mod digest;
 pub mod epoch;
 pub mod extent;
 mod huge_pages;
@@ -17,6 +18,7 @@ pub mod time;
 
 pub use attributes::{Attributes, DataType, Pin};
 pub use code::{ErrorCode, Reason};
+pub use digest::Digest;
 pub use epoch::{CopyId, Epoch, Version};
 pub use extent::{Extent, SlabRef};
 pub use huge_pages::HUGE_PAGES;
@@ -28,9 +30,3 @@ pub use key::{CompactKey, Key, KeyError, KeyRef};
 pub use principal::{Access, Principal, Role};
 pub use quota::{Borrowing, BoundKind, OnExceed};
 pub use time::PoolTime;
-
-/// A digest of an object's content: CRC-64/NVME over the little-endian CRC-32C values of its
-/// 64 KiB blocks, followed by the object's length as a little-endian `u64`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Digest(pub u64);

@@ -155,7 +155,7 @@ pub struct CopyOrder {
     pub sources: Vec<AgentAddress>,
     /// What to read, in order of the object's bytes.
     pub from: Vec<(Extent, SignedCapability)>,
-    /// Where to write: as many extents, of the same lengths.
+    /// Where to write, in order of the object's bytes too; it may be cut otherwise.
     pub to: Vec<(Extent, SignedCapability)>,
     /// When to give up, in ms from now.
     pub remaining_ms: u64,

@@ -75,6 +75,13 @@ impl SignedCapability {
         })
     }
 
+    /// About how long it is in a frame, in bytes; never less.
+    #[must_use]
+    pub fn encoded_bytes(&self) -> usize {
+        // The number of the key, the length of what was signed, and the signature.
+        self.body.len() + 5 + 5 + MAC_BYTES
+    }
+
     /// Checks the signature and returns what was signed.
     ///
     /// # Errors

@@ -17,21 +17,46 @@ pub fn block_crcs(payload: &[u8]) -> Vec<u32> {
     payload.chunks(block_bytes).map(block_crc).collect()
 }
 
-/// The digest of bytes whose block checksums are `crcs` and whose length is `length_bytes`:
-/// CRC-64/NVME over the checksums and the length, all little-endian.
+/// The digest of bytes whose block checksums are `crcs` and whose length is `length_bytes`; see
+/// [`Digest`].
 #[must_use]
 pub fn digest(crcs: &[u32], length_bytes: u64) -> Digest {
     let mut hash = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
     for crc in crcs {
         hash.update(&crc.to_le_bytes());
     }
-    hash.update(&length_bytes.to_le_bytes());
-    Digest(hash.finalize())
+    Digest::of_crc(hash.finalize(), length_bytes)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn digests_of_parts_join_to_that_of_the_whole(
+            crcs in prop::collection::vec(any::<u32>(), 1..300),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+            last in 1..=BLOCK_BYTES,
+        ) {
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(crcs.len())).collect();
+            cuts.extend([0, crcs.len()]);
+            cuts.sort_unstable();
+            cuts.dedup();
+            let length = |from: usize, to: usize| {
+                let whole = (to - from) as u64 * BLOCK_BYTES;
+                if to == crcs.len() { whole - BLOCK_BYTES + last } else { whole }
+            };
+            let part = |cut: &[usize]| {
+                let length_bytes = length(cut[0], cut[1]);
+                (digest(&crcs[cut[0]..cut[1]], length_bytes), length_bytes)
+            };
+            let whole = digest(&crcs, length(0, crcs.len()));
+            prop_assert_eq!(Digest::joined(cuts.windows(2).map(part)), Some(whole));
+        }
+    }
 
     #[test]
     fn the_block_checksum_is_crc_32c() {

@@ -232,6 +232,7 @@ impl Rig {
             preferred: self.preferred.into_iter().collect(),
             mode: PutMode::Create,
             strict: false,
+            extents_max: 1_000,
             attributes: Attributes::default(),
         }
     }

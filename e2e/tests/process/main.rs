@@ -8,6 +8,7 @@ mod death;
 mod moves;
 mod pages;
 mod rig;
+mod stripes;
 mod trust;
 mod upserts;
 
@@ -54,7 +55,15 @@ fn main() -> ExitCode {
             "process_foreign_capabilities_reach_nothing",
             trust::capabilities,
         ),
+        test(
+            "process_an_object_of_several_slabs_lives_as_any_other",
+            stripes::life,
+        ),
         test("process_upserts_never_tear_a_read", upserts::no_torn_read),
+        test(
+            "process_upserts_in_pieces_never_tear_a_read",
+            upserts::no_torn_read_of_pieces,
+        ),
         test("process_strangers_reach_nothing", trust::strangers),
         test("process_tenants_see_only_their_own", trust::tenants),
         test("process_pages_are_valid_and_name_no_key", pages::metrics),

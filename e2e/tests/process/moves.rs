@@ -14,7 +14,7 @@ const OBJECT_BYTES: usize = 1 << 20;
 const OBJECTS: u64 = 24;
 
 /// A call of the admin port about one agent's drain.
-fn drain(pool: &Pool, method: &str, agent: &str) -> Result<(u16, String)> {
+pub(crate) fn drain(pool: &Pool, method: &str, agent: &str) -> Result<(u16, String)> {
     let addr = &pool.document.masters[0].admin_addr;
     let token = pool.token("operator")?;
     let headers = format!("Authorization: Bearer {token}\r\nContent-Length: 0\r\n");
@@ -23,6 +23,14 @@ fn drain(pool: &Pool, method: &str, agent: &str) -> Result<(u16, String)> {
         &format!("{method} /v1/agents/{agent}/drain"),
         &headers,
     )
+}
+
+/// Whether nothing is left on an agent that is drained.
+pub(crate) fn is_drained(pool: &Pool, agent: &str) -> Result<bool> {
+    let (status, body) = drain(pool, "GET", agent)?;
+    ensure!(status == 200, "{status} {body}");
+    let document: Value = serde_json::from_str(&body)?;
+    Ok(document["state"] == "drained")
 }
 
 fn signal(pid: u32, signal: Signal) -> Result<()> {
@@ -72,10 +80,7 @@ pub(crate) fn no_read_fails() -> Result<()> {
     ensure!(drain(&pool, "PUT", &leaving)?.0 == 204, "drain refused");
     until("the agent is drained", || {
         all_read(&runtime, &reader)?;
-        let (status, body) = drain(&pool, "GET", &leaving)?;
-        ensure!(status == 200, "{status} {body}");
-        let document: Value = serde_json::from_str(&body)?;
-        Ok((document["state"] == "drained").then_some(()))
+        Ok(is_drained(&pool, &leaving)?.then_some(()))
     })?;
     ensure!(
         all_have(&runtime, &reader, 2, &leaving)?,

@@ -16,7 +16,11 @@ const VERSIONS: u64 = 200;
 
 /// Bytes of which each word names the version and its place, so that a mix of two shows.
 fn value(version: u64) -> Bytes {
-    let words = 0..(OBJECT_BYTES / 8) as u64;
+    value_of(version, OBJECT_BYTES)
+}
+
+fn value_of(version: u64, size_bytes: usize) -> Bytes {
+    let words = 0..(size_bytes / 8) as u64;
     let bytes: Vec<u8> = words
         .flat_map(|at| (version << 32 | at).to_le_bytes())
         .collect();
@@ -25,7 +29,6 @@ fn value(version: u64) -> Bytes {
 
 /// The version that all words name.
 fn version_of(bytes: &[u8]) -> Result<u64> {
-    ensure!(bytes.len() == OBJECT_BYTES, "{} bytes", bytes.len());
     let mut words = bytes.chunks_exact(8).zip(0_u64..);
     let word = |chunk: &[u8]| Ok::<_, anyhow::Error>(u64::from_le_bytes(chunk.try_into()?));
     let first = word(&bytes[..8])? >> 32;
@@ -39,7 +42,9 @@ async fn read(reader: Client, acked: Arc<AtomicU64>, done: Arc<AtomicBool>) -> R
     let (mut reads, mut last) = (0, 0);
     while !done.load(Ordering::SeqCst) {
         let known = acked.load(Ordering::SeqCst);
-        let version = version_of(&reader.get(key("k")?).await?)?;
+        let bytes = reader.get(key("k")?).await?;
+        let version = version_of(&bytes)?;
+        ensure!(bytes.len() >= OBJECT_BYTES, "{} bytes", bytes.len());
         ensure!(
             version >= known.max(last),
             "{version} after {last}, acknowledged {known}"
@@ -109,6 +114,64 @@ pub(crate) fn no_torn_read() -> Result<()> {
             "it is leased"
         );
         ensure!(writer.remove_prefix(b"", false).await? == (1, 0), "it goes");
+        let usage = writer.usage().await?;
+        ensure!(
+            (usage.used_bytes, usage.reserved_bytes) == (0, 0),
+            "{usage:?}"
+        );
+        Ok(())
+    })
+}
+
+/// The same with objects of two or three slabs, and ranges over the end of one.
+pub(crate) fn no_torn_read_of_pieces() -> Result<()> {
+    const SLAB_BYTES: u64 = 2 << 20;
+    const VERSIONS: u64 = 60;
+    let size_bytes = |version: u64| OBJECT_BYTES + 80_000 * usize::try_from(version).unwrap_or(0);
+    let pool = Pool::start("torn", &file("torn", 128, 2, &[("team", None)]))?;
+    runtime()?.block_on(async {
+        let writer = client(&pool, "team", Some(0)).await?;
+        let both = PutOptions {
+            replicas: Some(2),
+            ..PutOptions::upsert()
+        };
+        let name = key("k")?;
+        let put =
+            |version| writer.put_with(name.clone(), value_of(version, size_bytes(version)), &both);
+        put(1).await?;
+        let acked = Arc::new(AtomicU64::new(1));
+        let done = Arc::new(AtomicBool::new(false));
+        let mut readers = Vec::new();
+        for via in [Some(0), Some(1), None] {
+            let reader = client(&pool, "team", via).await?;
+            let (acked, done) = (Arc::clone(&acked), Arc::clone(&done));
+            readers.push(tokio::spawn(read(reader, acked, done)));
+        }
+        let (ranger, stop) = (client(&pool, "team", None).await?, Arc::clone(&done));
+        let ranges = tokio::spawn(async move {
+            while !stop.load(Ordering::SeqCst) {
+                let (from, to) = (SLAB_BYTES - 8_000, SLAB_BYTES + 8_000);
+                let bytes = ranger.get_range(key("k")?, from..to).await?;
+                let word = |at: usize| {
+                    Ok::<_, anyhow::Error>(u64::from_le_bytes(bytes[at..at + 8].try_into()?))
+                };
+                let first = word(0)?;
+                for at in (0..bytes.len()).step_by(8) {
+                    ensure!(word(at)? == first + at as u64 / 8, "torn at {at}");
+                }
+            }
+            Ok(())
+        });
+        for version in 2..=VERSIONS {
+            put(version).await?;
+            acked.store(version, Ordering::SeqCst);
+        }
+        done.store(true, Ordering::SeqCst);
+        for reader in readers {
+            ensure!(reader.await?? > 0, "a reader read nothing");
+        }
+        ranges.await??;
+        writer.remove(key("k")?).await?;
         let usage = writer.usage().await?;
         ensure!(
             (usage.used_bytes, usage.reserved_bytes) == (0, 0),

@@ -1,23 +1,21 @@
 //! Store replies into wire answers: grants get their capabilities here.
 
-use std::collections::BTreeMap;
-
 use larder_store::{Reply as StoreReply, State};
-use larder_types::{AgentId, Epoch, Extent, Key, PoolTime, Reason, TenantId, Version};
+use larder_types::{Epoch, Extent, Key, PoolTime, Reason, TenantId};
 use larder_wire::agent::{Beat, Mounted};
 use larder_wire::frame::FLAG_ERROR;
 use larder_wire::limit::MAX_BODY_BYTES;
 use larder_wire::master::{
-    AgentAddress, Located, ObjectGrant, PutGrant, PutStarted, RemovedSome, ReplicaGrant,
-    TenantUsage,
+    Located, ObjectGrant, PutGrant, PutStarted, RemovedSome, ReplicaGrant, TenantUsage,
 };
 use larder_wire::{
-    CallError, CallResult, Capability, Frame, FrameError, Header, Kind, Reach, Reply,
-    SessionSigner, SignedCapability, encode_frame,
+    CallError, CallResult, Frame, FrameError, Header, Kind, Reach, Reply, SessionSigner,
+    encode_frame,
 };
 use serde::Serialize;
 
 use super::command::wire_command;
+use super::grants::{Named, Terms, grant_bytes, replica_grant};
 use super::lists::{listed, listed_stats, stats};
 use super::task;
 use crate::agents::{AgentTable, KEY_ID};
@@ -30,9 +28,14 @@ const READ_MS: u64 = 60_000;
 /// slab's with a tenant's name, about 180 bytes: 184 KiB.
 pub(crate) const COMMANDS_MAX: usize = larder_wire::limit::MAX_BATCH;
 /// As many bytes of commands end a frame: the orders of copies are far longer than all others.
-/// One more may come on top, which has at most three extents a slab long and their keys.
+/// One more may come on top; the store keeps the extents of a replica so few that its order is
+/// shorter than the other half.
 pub(crate) const COMMANDS_BYTES_MAX: usize = MAX_BODY_BYTES as usize / 2;
 
+/// As many bytes of grants end the answer to a get: all that a batch of objects in one piece can
+/// have. Whoever asks for several in many pieces asks again for those behind it. The rest of the
+/// frame is for addresses of agents.
+const GRANTS_BYTES_MAX: usize = 800 * 1024;
 /// What answers are made from.
 pub(crate) struct Desk<'a> {
     pub(crate) epoch: Epoch,
@@ -205,69 +208,6 @@ fn done(reply: &StoreReply) -> CallResult<()> {
     }
 }
 
-/// What all capabilities of one object share.
-pub(super) struct Terms<'a> {
-    pub(super) tenant: &'a TenantId,
-    pub(super) version: Version,
-    pub(super) reach: Reach,
-    pub(super) deadline: PoolTime,
-    pub(super) object_bytes: u64,
-    pub(super) key: &'a [u8],
-}
-
-/// Grants one replica; `None` if an agent of it is gone.
-pub(super) fn replica_grant(
-    extents: &[Extent],
-    terms: &Terms<'_>,
-    desk: &Desk<'_>,
-) -> Option<ReplicaGrant> {
-    let parts = u16::try_from(extents.len()).ok()?;
-    let grants = (0..parts).zip(extents).map(|(part, extent)| {
-        let entry = desk.agents.get(extent.slab.agent)?;
-        let capability = Capability {
-            tenant: terms.tenant.clone(),
-            incarnation: entry.incarnation,
-            extent: *extent,
-            version: terms.version,
-            reach: terms.reach,
-            epoch: desk.epoch,
-            deadline: terms.deadline,
-            part,
-            parts,
-            object_bytes: terms.object_bytes,
-            key: terms.key.to_vec(),
-        };
-        Some((
-            *extent,
-            SignedCapability::sign(&capability, &entry.key).ok()?,
-        ))
-    });
-    Some(ReplicaGrant {
-        extents: grants.collect::<Option<_>>()?,
-    })
-}
-
-/// The agents that granted replicas name, each once.
-#[derive(Default)]
-struct Named(BTreeMap<AgentId, AgentAddress>);
-
-impl Named {
-    fn add(&mut self, replicas: &[ReplicaGrant], desk: &Desk<'_>) {
-        for (extent, _) in replicas.iter().flat_map(|replica| &replica.extents) {
-            let agent = extent.slab.agent;
-            if !self.0.contains_key(&agent)
-                && let Some(address) = desk.agents.address(agent)
-            {
-                self.0.insert(agent, address);
-            }
-        }
-    }
-
-    fn into_list(self) -> Vec<AgentAddress> {
-        self.0.into_values().collect()
-    }
-}
-
 fn put_started(
     tenant: Option<&TenantId>,
     keys: &[Key],
@@ -329,6 +269,7 @@ fn payload_bytes(extents: &[Extent]) -> u64 {
 
 fn located(tenant: Option<&TenantId>, results: Vec<ItemResult>, desk: &Desk<'_>) -> Located {
     let mut agents = Named::default();
+    let mut bytes = 0;
     let objects = results.into_iter().map(|result| {
         let (
             StoreReply::Located {
@@ -358,6 +299,15 @@ fn located(tenant: Option<&TenantId>, results: Vec<ItemResult>, desk: &Desk<'_>)
         if replicas.is_empty() {
             return Err(CallError::new(Reason::ReplicasLost));
         }
+        let own: usize = replicas.iter().map(|one| grant_bytes(&one.extents)).sum();
+        if bytes > 0 && bytes + own > GRANTS_BYTES_MAX {
+            let detail = "the answer has no room for it; ask again".to_owned();
+            return Err(CallError {
+                reason: Reason::Overloaded,
+                detail,
+            });
+        }
+        bytes += own;
         agents.add(&replicas, desk);
         Ok(ObjectGrant {
             version,

@@ -7,22 +7,20 @@ use larder_types::{AgentId, Extent, Principal, SessionId};
 use larder_wire::agent::{Command, CopyOrder};
 use larder_wire::{Reach, SessionClaims};
 
-use super::answer::{Desk, Terms, replica_grant};
+use super::answer::Desk;
+use super::grants::{Terms, grant_bytes, replica_grant};
 
 /// The session of copies: no client's, as those count up from 1.
 const SESSION: SessionId = SessionId(0);
-/// What an order takes besides the keys of its capabilities, in bytes, at the most: two
-/// signatures with a tenant's name and numbers for each extent, a token, an address.
-const EXTENT_BYTES: usize = 800;
+/// What an order takes besides its extents, in bytes, at the most: a token, an address, a name.
 const ORDER_BYTES: usize = 1_024;
 /// The longest of the other commands, in bytes.
 const COMMAND_BYTES: usize = 200;
-const KEY_BYTES: usize = larder_types::key::MAX_KEY_BYTES;
 
 /// How long a command may be, in bytes.
 pub(crate) fn command_bytes(command: &Command) -> usize {
     match command {
-        Command::Copy(order) => ORDER_BYTES + order.to.len() * (EXTENT_BYTES + KEY_BYTES),
+        Command::Copy(order) => ORDER_BYTES + grant_bytes(&order.from) + grant_bytes(&order.to),
         _ => COMMAND_BYTES,
     }
 }

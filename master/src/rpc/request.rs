@@ -16,6 +16,12 @@ const MAX_ADDR_BYTES: usize = 253 + 6;
 /// tenant's name of 128 bytes and the numbers of extent, capability and signature.
 const GRANT_BYTES: usize = 400;
 
+/// What the grants of an answer to starts may take together, in bytes; the rest of a frame is for
+/// addresses of agents.
+const GRANTS_BYTES: u64 = 768 * 1024;
+/// One more extent is counted for each so many bytes of an object: half of the smallest slab.
+const WEIGHT_BYTES: u64 = larder_types::layout::MIN_SLAB_BYTES / 2;
+
 /// Stands for a preferred agent whose name nobody has: numbers begin at 1.
 const UNKNOWN_AGENT: AgentId = AgentId(0);
 
@@ -165,10 +171,21 @@ fn put_starts(call: PutStart, caller: &Caller<'_>) -> CallResult<Items> {
     if call.items.len() > 1 && answer_bytes > MAX_BODY_BYTES as usize {
         return bad_argument("the keys are long for one call; send fewer at once".to_owned());
     }
-    each(call.items, |item| put_start(item, caller))
+    let weights = call.items.iter().map(|item| {
+        let one = usize::from(replicas(item, caller)) * (item.key.as_bytes().len() + GRANT_BYTES);
+        weight(item).saturating_mul(one as u64)
+    });
+    let all = weights.fold(1u64, u64::saturating_add);
+    let share = (GRANTS_BYTES / all).max(1);
+    each(call.items, |item| put_start(item, share, caller))
 }
 
-fn put_start(item: PutStartItem, caller: &Caller<'_>) -> CallResult<Request> {
+/// How much of the answer an item gets in relation to others: larger objects have more extents.
+const fn weight(item: &PutStartItem) -> u64 {
+    1 + item.size_bytes / WEIGHT_BYTES
+}
+
+fn put_start(item: PutStartItem, share: u64, caller: &Caller<'_>) -> CallResult<Request> {
     let count = item.preferred.len();
     if count > MAX_PREFERRED {
         return bad_argument(format!(
@@ -176,10 +193,13 @@ fn put_start(item: PutStartItem, caller: &Caller<'_>) -> CallResult<Request> {
         ));
     }
     let number = |name| caller.state.agent_named(&name).unwrap_or(UNKNOWN_AGENT);
+    let extents_max = share.saturating_mul(weight(&item));
+    let extents_max = u16::try_from(extents_max).unwrap_or(u16::MAX);
     Ok(Request::PutStart {
         session: caller.session,
         tenant: caller.tenant.clone(),
         replicas: replicas(&item, caller),
+        extents_max,
         key: item.key,
         size_bytes: item.size_bytes,
         preferred: item.preferred.into_iter().map(number).collect(),

@@ -217,6 +217,56 @@ async fn an_object_is_copied_within_an_agent() {
 }
 
 #[tokio::test]
+async fn a_copy_is_cut_as_its_order_says() {
+    const BLOCK: u64 = 65_536;
+    let (source, mut target) = (Side::new().await, Side::new().await);
+    let payload = payload(300_000);
+    let places = |lengths: &[u64], from: u64| {
+        let place = |(at, length): (u64, &u64)| extent(from + at * 262_144, *length);
+        (0..).zip(lengths).map(place).collect::<Vec<Extent>>()
+    };
+    let read = places(&[BLOCK, 2 * BLOCK, 300_000 - 3 * BLOCK], 4096);
+    let write = places(&[3 * BLOCK, 300_000 - 3 * BLOCK], 65_536);
+    let mut start = 0;
+    for place in &read {
+        let end = start + usize::try_from(place.length_bytes).expect("small");
+        source
+            .put(*place, version(1), &payload.slice(start..end))
+            .await;
+        start = end;
+    }
+    let ordered = |number, to: &[Extent]| {
+        let from = read
+            .iter()
+            .map(|place| (*place, source.leave(*place, version(1), Reach::Read)));
+        let to = to
+            .iter()
+            .map(|place| (*place, target.leave(*place, version(1), Reach::Write)));
+        let Command::Copy(order) = order(number, (&source, read[0]), (&target, write[0]), &payload)
+        else {
+            unreachable!("an order")
+        };
+        Command::Copy(Box::new(CopyOrder {
+            from: from.collect(),
+            to: to.collect(),
+            ..*order
+        }))
+    };
+    // Cut within a block, the checksums are none of the object's.
+    let odd = ordered(2, &places(&[BLOCK + 256, 300_000 - BLOCK - 256], 1 << 20));
+    let good = ordered(1, &write);
+    target.link.command(EPOCH, vec![odd, good]).await;
+    let events = target.link.events(2).await;
+    assert!(failed(&events[0], 2).contains("fit"), "{events:?}");
+    assert_eq!(events[1], copied(1, &payload));
+    let mut bytes = BytesMut::new();
+    for place in &write {
+        bytes.extend(target.get(*place, version(1)).await.expect("it is there"));
+    }
+    assert_eq!(bytes, payload);
+}
+
+#[tokio::test]
 async fn b28_one_bad_order_leaves_the_rest_of_a_batch_alone() {
     let (source, mut target) = (Side::new().await, Side::new().await);
     let payload = payload(1_000);

@@ -60,16 +60,24 @@ enum Next {
     Segment,
 }
 
-/// Drops up to `objects_max` things that are noted on a lost segment.
+/// Drops up to `objects_max` things that are noted on a lost segment. An object in many pieces
+/// counts as many.
 pub(super) fn swept(
     state: &mut State,
     id: SegmentId,
     objects_max: u32,
     effects: &mut Effects,
 ) -> Result<(), Fault> {
-    for _ in 0..objects_max {
+    let mut left = objects_max;
+    while left > 0 {
+        left -= 1;
         match next(state, id)? {
-            Next::Replicas(tenant, object) => drop_replicas(state, &tenant, object, id, effects)?,
+            Next::Replicas(tenant, object) => {
+                let held = state.tenants.get(&tenant);
+                let held = held.and_then(|held| held.objects.held_by(object));
+                left = left.saturating_sub(held.map_or(0, |held| held.weight() - 1));
+                drop_replicas(state, &tenant, object, id, effects)?;
+            }
             Next::Released(tenant) => drop_released(state, id, &tenant)?,
             Next::Slab(tenant) => drop_slab(state, id, &tenant)?,
             Next::Segment => {

@@ -83,7 +83,7 @@ pub(super) fn purge(
     objects_max: u32,
     effects: &mut Effects,
 ) -> Result<(), Fault> {
-    let purged = |state: &mut State| -> Result<Option<ObjectId>, Fault> {
+    let purged = |state: &mut State| -> Result<Option<(ObjectId, u32)>, Fault> {
         let tenant = state
             .tenants
             .get_mut(tenant_id)
@@ -93,12 +93,16 @@ pub(super) fn purge(
         if first.is_none() {
             tenant.objects.trim(MAX_TRIMMED);
         }
-        Ok(first)
+        let weight = |id| tenant.objects.held_by(id).map_or(1, |held| held.weight());
+        Ok(first.map(|id| (id, weight(id))))
     };
-    for _ in 0..objects_max {
-        let Some(id) = purged(state)? else {
+    // An object in many pieces counts as many.
+    let mut left = objects_max;
+    while left > 0 {
+        let Some((id, weight)) = purged(state)? else {
             break;
         };
+        left = left.saturating_sub(weight);
         let (key, version) = object::forget(state, tenant_id, id, effects)?;
         effects.gone(tenant_id, key, version, GoneCause::Purged);
     }

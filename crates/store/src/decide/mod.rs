@@ -6,6 +6,7 @@
 mod copy;
 mod drain;
 mod get;
+mod grant;
 mod mount;
 mod pin;
 mod put;

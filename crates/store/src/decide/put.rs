@@ -6,45 +6,45 @@ use super::{Outcome, Right, Stop, refuse};
 use crate::effects::Discard;
 use crate::leader::Leader;
 use crate::objects::ObjectRef;
-use crate::overlay::Pending;
-use crate::place::{Candidate, Need, Room, Wish, rank};
+use crate::place::stripe::{Load, extents_max};
+use crate::place::{Candidate, Need, Wish, rank};
 use crate::quota::{Charge, Exceeded};
-use crate::reply::{Decision, Refusal, Reply, WaitOn};
+use crate::reply::Refusal;
 use crate::request::{MAX_REPLICAS, PutMode, Request};
-use crate::segment::slab_key;
-use crate::state::State;
+use crate::state::{Agent, State};
 
 /// What an accepted start asks for.
-struct Ask<'a> {
-    session: SessionId,
-    tenant: &'a TenantId,
-    key: &'a Key,
-    wanted: u8,
-    strict: bool,
-    preferred: &'a [AgentId],
-    need: Need,
-    attributes: Attributes,
-    pinned_bytes: u64,
+pub(super) struct Ask<'a> {
+    pub(super) session: SessionId,
+    pub(super) tenant: &'a TenantId,
+    pub(super) key: &'a Key,
+    pub(super) wanted: u8,
+    pub(super) strict: bool,
+    pub(super) preferred: &'a [AgentId],
+    pub(super) need: Need,
+    /// The most extents of a replica.
+    pub(super) extents_max: usize,
+    pub(super) attributes: Attributes,
+    pub(super) pinned_bytes: u64,
 }
 
 impl Ask<'_> {
-    fn replicas(&self) -> usize {
+    pub(super) fn replicas(&self) -> usize {
         usize::from(self.wanted)
     }
 
-    /// How many of these agents it takes; those with room stand first. Fewer replicas now are
-    /// better than none for a put that may have fewer: what is missing is made later.
-    fn count_of(&self, ranked: &[Candidate]) -> usize {
-        let most = self.replicas().min(ranked.len());
-        match ranked.iter().filter(|c| c.room.is_some()).count() {
-            0 => most,
-            _ if self.strict => most,
-            with_room => most.min(with_room),
+    /// One of them on this agent.
+    pub(super) const fn load(&self, agent: AgentId) -> Load<'_> {
+        Load {
+            tenant: self.tenant,
+            agent,
+            size_bytes: self.need.size_bytes,
+            extents_max: self.extents_max,
         }
     }
 
     /// Whether some preferred agent, of as many as there are replicas, got none.
-    fn is_preference_ignored(&self, replicas: &[Vec<Extent>]) -> bool {
+    pub(super) fn is_preference_ignored(&self, replicas: &[Vec<Extent>]) -> bool {
         let agents = |agent: &AgentId| {
             let mut extents = replicas.iter().flatten();
             extents.any(|extent| extent.slab.agent == *agent)
@@ -70,13 +70,14 @@ impl Leader {
             preferred,
             mode,
             strict,
+            extents_max: answer_max,
             attributes,
         } = request
         else {
             return refuse(Reason::Internal, "not a start of a put");
         };
         let held = self.tenant(state, tenant, Right::Write)?;
-        check_counts(key, *size_bytes, *replicas)?;
+        self.check_counts(key, *size_bytes, *replicas)?;
         let attributes = Attributes {
             pin: self.pin(attributes.pin)?,
             ..attributes.clone()
@@ -102,6 +103,7 @@ impl Leader {
             strict: *strict,
             preferred,
             need,
+            extents_max: extents_max(key).min(usize::from(*answer_max)),
             attributes,
             pinned_bytes,
         };
@@ -115,13 +117,8 @@ impl Leader {
         }
         let held_bytes = self.overlay.reserved(tenant).bytes;
         let held_bytes = held_bytes.saturating_add(held.used_bytes);
-        self.grant_best(
-            state,
-            &ask,
-            held_bytes.saturating_add(asked.bytes),
-            now,
-            random,
-        )
+        let bytes = held_bytes.saturating_add(asked.bytes);
+        self.grant_best(state, &ask, bytes, now, random)
     }
 
     /// Grants a put on the agents that suit it best. `bytes` is what its tenant holds with it.
@@ -140,7 +137,7 @@ impl Leader {
             compact: bytes < slab_bytes.saturating_mul(candidates.len() as u64),
         };
         rank(&mut candidates, ask.replicas(), wish, random);
-        self.grant(state, ask, &candidates, now)
+        self.grant(state, ask, (&mut candidates, slab_bytes), now)
     }
 
     /// Whether a put may take the place of an object.
@@ -160,6 +157,21 @@ impl Leader {
         }
         // Room for it is not made by what it replaces: that stays until its end.
         self.leases.spare(tenant, object.id());
+        Ok(())
+    }
+
+    fn check_counts(&self, key: &Key, size_bytes: u64, replicas: u8) -> Result<(), Stop> {
+        let most = self.settings.max_object_bytes;
+        if size_bytes == 0 {
+            return refuse(Reason::EmptyValue, format!("key {key}"));
+        }
+        if size_bytes > most {
+            let detail = format!("asked {size_bytes}, an object has at most {most}");
+            return refuse(Reason::TooLarge, detail);
+        }
+        if replicas == 0 || replicas > MAX_REPLICAS {
+            return refuse(Reason::BadReplicaCount, format!("asked {replicas}"));
+        }
         Ok(())
     }
 
@@ -190,8 +202,8 @@ impl Leader {
         Ok(())
     }
 
-    /// What every agent that answers and has slabs of that size could offer, and the largest slab
-    /// of them all, in bytes.
+    /// What every agent that answers and is large enough could offer, and the largest slab of them
+    /// all, in bytes.
     fn candidates(&self, state: &State, ask: &Ask<'_>) -> Result<(Vec<Candidate>, u64), Stop> {
         let (asked, mut known, mut answer, mut slab_bytes) = (ask.replicas(), 0, 0, 0);
         let mut candidates = Vec::with_capacity(state.agents.len());
@@ -204,7 +216,7 @@ impl Leader {
             if self.takes_new(state, id) {
                 answer += 1;
                 slab_bytes = largest.max(slab_bytes);
-                if largest >= ask.need.bytes {
+                if largest >= ask.need.bytes || self.may_stripe(state, agent, ask) {
                     candidates.push(self.survey(state, ask.tenant, (id, agent), ask.need));
                 }
             }
@@ -225,89 +237,25 @@ impl Leader {
             let Need { size_bytes, bytes } = ask.need;
             return refuse(
                 Reason::TooLarge,
-                format!("asked {size_bytes}, aligned {bytes}, a slab has {slab_bytes}"),
+                format!(
+                    "asked {size_bytes}, aligned {bytes}; a replica lies on one agent, in at most \
+                     {} pieces, and a slab has {slab_bytes}",
+                    ask.extents_max
+                ),
             );
         }
         Ok((candidates, slab_bytes))
     }
 
-    /// Reserves the extents, or has slabs given and waits for them, or for other relief.
-    fn grant(
-        &mut self,
-        state: &State,
-        ask: &Ask<'_>,
-        ranked: &[Candidate],
-        now: PoolTime,
-    ) -> Outcome {
-        let chosen = &ranked[..ask.count_of(ranked)];
-        let Some(rooms) = chosen.iter().map(|c| c.room).collect::<Option<Vec<Room>>>() else {
-            return self.relieve(state, ask.tenant, ask.need, ranked, now);
-        };
-        let mut replicas = Vec::new();
-        let mut ops = Vec::new();
-        let mut on = None;
-        for room in rooms {
-            match room {
-                Room::Ready(extent) => replicas.push(vec![extent]),
-                Room::Coming(slab) => on = on.or(Some(slab)),
-                Room::Free(slab) => {
-                    ops.extend(self.give(state, slab, ask.tenant));
-                    on = on.or(Some(slab));
-                }
-            }
-        }
-        if let Some((segment, index)) = on {
-            return Ok(Decision::Wait {
-                ops,
-                on: WaitOn::Slab(segment, index),
-                for_space: false,
-            });
-        }
-        self.reserve(state, ask, replicas, now)
-    }
-
-    /// Gives a put its version and its extents.
-    fn reserve(
-        &mut self,
-        state: &State,
-        ask: &Ask<'_>,
-        replicas: Vec<Vec<Extent>>,
-        now: PoolTime,
-    ) -> Outcome {
-        let Some(version) = self.next_version() else {
-            return refuse(Reason::Internal, "all versions of this epoch are given");
-        };
-        let put = Pending {
-            session: ask.session,
-            version,
-            size_bytes: ask.need.size_bytes,
-            replicas: replicas.clone(),
-            wanted: ask.wanted,
-            attributes: ask.attributes.clone(),
-            since: now,
-            ending: false,
-            pinned_bytes: ask.pinned_bytes,
-        };
-        if let Err(error) = self.overlay.start(state, ask.tenant, ask.key, put) {
-            return refuse(Reason::Internal, error.to_string());
-        }
-        for slab in replicas
-            .iter()
-            .flatten()
-            .map(|extent| slab_key(extent.slab))
-        {
-            self.soft.empty.remove(&slab);
-            self.holes_changed(state, slab);
-        }
-        let deadline = now.plus_ms(self.settings.put_discard_ms);
-        let preference_ignored = ask.is_preference_ignored(&replicas);
-        Ok(self.answer(Reply::PutGranted {
-            version,
-            replicas,
-            deadline,
-            wanted: ask.wanted,
-            preference_ignored,
-        }))
+    /// Whether an agent that held nothing else would hold a replica in several pieces.
+    fn may_stripe(&self, state: &State, agent: &Agent, ask: &Ask<'_>) -> bool {
+        let segments = self.segments_of(state, agent);
+        let all_bytes = segments.fold(0u64, |sum, s| sum.saturating_add(s.capacity_bytes()));
+        let pieces = ask.extents_max as u64;
+        let pieces_bytes = self
+            .longest_piece_bytes(state, agent)
+            .saturating_mul(pieces);
+        ask.need.bytes <= all_bytes.min(pieces_bytes)
     }
 }
 
@@ -315,14 +263,4 @@ impl Leader {
 fn needed(size_bytes: u64, replicas: u8) -> Result<(Need, Charge), Stop> {
     let all = Need::of(size_bytes).zip(Charge::of_put(size_bytes, replicas));
     all.ok_or_else(|| Refusal::new(Reason::TooLarge, format!("asked {size_bytes}")).into())
-}
-
-fn check_counts(key: &Key, size_bytes: u64, replicas: u8) -> Result<(), Stop> {
-    if size_bytes == 0 {
-        return refuse(Reason::EmptyValue, format!("key {key}"));
-    }
-    if replicas == 0 || replicas > MAX_REPLICAS {
-        return refuse(Reason::BadReplicaCount, format!("asked {replicas}"));
-    }
-    Ok(())
 }

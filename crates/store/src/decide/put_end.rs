@@ -1,5 +1,7 @@
 //! Deciding the ends of puts: completed or revoked.
 
+use std::collections::BTreeMap;
+
 use larder_types::{
     Attributes, Digest, Extent, Key, Pin, PoolTime, Reason, SessionId, TenantId, Version,
 };
@@ -149,23 +151,46 @@ fn inherited(put: &Pending, base: &Attributes, soft_ms: u64) -> Attributes {
     }
 }
 
-/// The digest that all receipts agree on, if they are exactly those of the put.
+/// The digest that all replicas have, if the receipts are exactly those of their extents.
 fn proven(replicas: &[Vec<Extent>], written: &[Written]) -> Result<Digest, Stop> {
-    let asked = replicas.iter().flatten().count();
-    let (Some(first), true) = (written.first(), written.len() == asked) else {
-        let got = written.len();
-        return refuse(
-            Reason::BadReceipt,
-            format!("{got} receipts for {asked} extents"),
-        );
-    };
-    for extent in replicas.iter().flatten() {
-        let Some(receipt) = written.iter().find(|receipt| receipt.extent == *extent) else {
-            return refuse(Reason::BadReceipt, format!("no receipt for {extent:?}"));
+    let asked = replicas.iter().map(Vec::len).sum::<usize>();
+    if written.len() != asked {
+        let detail = format!("{} receipts for {asked} extents", written.len());
+        return refuse(Reason::BadReceipt, detail);
+    }
+    let extents = || replicas.iter().flatten();
+    let is_in_order = extents()
+        .zip(written)
+        .all(|(extent, one)| *extent == one.extent);
+    let sorted;
+    let mut rest = written;
+    if !is_in_order {
+        let by_extent: BTreeMap<Extent, &Written> =
+            written.iter().map(|one| (one.extent, one)).collect();
+        let mut ordered = Vec::with_capacity(asked);
+        for extent in extents() {
+            let Some(receipt) = by_extent.get(extent) else {
+                return refuse(Reason::BadReceipt, format!("no receipt for {extent:?}"));
+            };
+            ordered.push(**receipt);
+        }
+        sorted = ordered;
+        rest = &sorted;
+    }
+    let mut proven = None;
+    for extents in replicas {
+        let (own, others) = rest.split_at(extents.len());
+        rest = others;
+        let parts = own.iter().map(|one| (one.digest, one.extent.length_bytes));
+        let Some(digest) = Digest::joined(parts) else {
+            return refuse(Reason::Internal, "the extents do not end at blocks");
         };
-        if receipt.digest != first.digest {
+        if *proven.get_or_insert(digest) != digest {
             return refuse(Reason::BadReceipt, "the receipts name different digests");
         }
     }
-    Ok(first.digest)
+    match proven {
+        Some(digest) => Ok(digest),
+        None => refuse(Reason::Internal, "a put without replicas"),
+    }
 }

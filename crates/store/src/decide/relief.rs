@@ -14,6 +14,24 @@ use crate::reply::{Decision, Refusal, WaitOn};
 use crate::segment::{Segment, SlabKey, SlabPhase};
 use crate::state::State;
 
+/// What a put lacks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lack {
+    /// What there has to be room for in one piece, next.
+    pub(super) need: Need,
+    /// The whole of it, aligned.
+    pub(super) asked_bytes: u64,
+}
+
+impl From<Need> for Lack {
+    fn from(need: Need) -> Self {
+        Self {
+            need,
+            asked_bytes: need.bytes,
+        }
+    }
+}
+
 /// Waits for space that others still hold.
 const fn wait(ops: Vec<Op>, on: WaitOn) -> Decision {
     Decision::Wait {
@@ -53,7 +71,7 @@ impl Leader {
         &mut self,
         state: &State,
         tenant: &TenantId,
-        need: Need,
+        Lack { need, asked_bytes }: Lack,
         ranked: &[Candidate],
         now: PoolTime,
     ) -> Outcome {
@@ -92,14 +110,14 @@ impl Leader {
             .map(|candidate| candidate.hole_bytes)
             .max()
             .unwrap_or(0);
-        let reason = if own >= need.bytes {
+        let reason = if own >= asked_bytes {
             Reason::Fragmented
         } else {
             Reason::NoSpace
         };
-        let (asked, count) = (need.bytes, agents.len());
+        let count = agents.len();
         let mut detail = format!(
-            "asked {asked}, {count} agents have no room: at most {own} bytes free in slabs of \
+            "asked {asked_bytes}, {count} agents have no room: at most {own} bytes free in slabs of \
              tenant {tenant}, longest hole {hole}, no free slab; {kept}"
         );
         let failed = &self.soft.failed;

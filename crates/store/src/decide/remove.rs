@@ -9,6 +9,9 @@ use crate::op::{Op, RemovalCause};
 use crate::reply::Reply;
 use crate::state::State;
 
+/// The most that one call removes: as many objects as a page has, or fewer in many pieces.
+const MAX_WEIGHT: u32 = 1_024;
+
 impl Leader {
     pub(super) fn remove(
         &mut self,
@@ -52,8 +55,14 @@ impl Leader {
         let (mut ops, mut skipped) = (Vec::new(), 0u64);
         let mut last = None;
         let mut is_whole = true;
+        let mut left = MAX_WEIGHT;
         for (key, object) in found.by_ref().take(limit) {
             let key = &key.to_key();
+            // Objects in many pieces count as many.
+            if left == 0 {
+                is_whole = false;
+                break;
+            }
             // What others have proposed comes first. If this is not the first key, the answer
             // leaves with what is done, and the next call waits here.
             match self.untouched(state, tenant, key) {
@@ -69,6 +78,7 @@ impl Leader {
                 skipped += 1;
             } else {
                 ops.push(removal(tenant, key, object.version()));
+                left = left.saturating_sub(object.weight());
             }
         }
         let more = !is_whole || found.next().is_some();

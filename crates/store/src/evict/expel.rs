@@ -210,7 +210,7 @@ impl Leader {
                     .note(crate::digest::of_key(key.as_bytes()), live);
             }
         }
-        budget.objects = budget.objects.saturating_sub(1);
+        budget.objects = budget.objects.saturating_sub(object.weight() as usize);
         budget.key_bytes = budget.key_bytes.saturating_sub(key.as_bytes().len());
         budget.ops.push(op);
         bytes

@@ -9,6 +9,7 @@ use crate::leader::Leader;
 use crate::objects::ObjectRef;
 use crate::op::Op;
 use crate::place::Need;
+use crate::place::stripe::extents_max;
 use crate::quota::charge_of;
 use crate::request::MAX_REPLICAS;
 use crate::state::State;
@@ -80,7 +81,7 @@ impl Leader {
         if wanted.instead_of.is_none() && !self.fits_tenant(state, tenant, asked) {
             return Begun::Blocked(Blocked::Quota);
         }
-        let to = match self.find_room(state, (tenant, object), &wanted, &from, now, ops) {
+        let to = match self.find_room(state, (tenant, object), &wanted, now, ops) {
             Ok(to) => to,
             Err(begun) => return begun,
         };
@@ -128,13 +129,11 @@ impl Leader {
         state: &State,
         (tenant, object): (&TenantId, ObjectRef<'_>),
         wanted: &Wanted,
-        from: &[Extent],
         now: PoolTime,
         ops: &mut Vec<Op>,
     ) -> Result<Vec<Extent>, Begun> {
-        let lengths: Vec<u64> = from.iter().map(|extent| extent.length_bytes).collect();
-        let longest = lengths.iter().copied().max().and_then(Need::of);
-        let need = longest.ok_or(Begun::No)?;
+        let need = Need::of(object.size_bytes()).ok_or(Begun::No)?;
+        let most = extents_max(&object.key().to_key());
         let holders: Vec<AgentId> = object.held_extents().map(|e| e.slab.agent).collect();
         let targets = match wanted.target {
             Some(target) => vec![target],
@@ -143,18 +142,21 @@ impl Leader {
         let mut first_free = None;
         for target in &targets {
             let place = (tenant, *target, wanted.why);
-            match self.reserve_room(state, place, &lengths, now) {
+            match self.reserve_room(state, place, (need.size_bytes, most), now) {
                 Room::Reserved(extents) => return Ok(extents),
                 Room::Coming => return Err(Begun::Later),
                 // To empty a slab another one is not begun.
                 Room::Free(_) if wanted.why == Why::Compact => {}
-                Room::Free(slab) => first_free = first_free.or(Some(slab)),
+                Room::Free(slabs) => first_free = first_free.or(Some(slabs)),
                 Room::Nothing => {}
             }
         }
-        if let Some(op) = first_free.and_then(|slab| self.give(state, slab, tenant)) {
-            self.touch(state, std::slice::from_ref(&op));
-            ops.push(op);
+        if let Some(slabs) = first_free {
+            for slab in slabs {
+                let given = self.give(state, slab, tenant);
+                self.touch(state, given.as_slice());
+                ops.extend(given);
+            }
             return Err(Begun::Later);
         }
         Err(Begun::Blocked(if targets.is_empty() {

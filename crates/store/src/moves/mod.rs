@@ -58,6 +58,11 @@ impl Why {
         Self::Compact,
     ];
 
+    /// Whether the object is larger afterwards.
+    pub(crate) const fn adds(self) -> bool {
+        matches!(self, Self::Endangered | Self::Missing)
+    }
+
     /// The name, as it stands in metric labels.
     #[must_use]
     pub const fn label(self) -> &'static str {

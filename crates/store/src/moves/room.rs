@@ -1,6 +1,7 @@
 //! Room for copies: holes on their targets, and who the targets are.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use larder_types::{AgentId, Extent, PoolTime, SegmentId, TenantId};
 
@@ -8,6 +9,7 @@ use super::Why;
 
 use crate::leader::Leader;
 use crate::place::Need;
+use crate::place::stripe::{Load, Stripes};
 use crate::segment::{SlabKey, slab_key};
 use crate::state::State;
 
@@ -18,8 +20,8 @@ pub(super) enum Room {
     Reserved(Vec<Extent>),
     /// A slab is on its way to the tenant.
     Coming,
-    /// A slab that belongs to nobody.
-    Free(SlabKey),
+    /// Slabs that belong to nobody.
+    Free(Vec<SlabKey>),
     Nothing,
 }
 
@@ -52,34 +54,68 @@ impl Leader {
         targets.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Reserves an extent of each length on an agent, or nothing. Slabs that are being emptied
-    /// take no copy.
+    /// Reserves room for a replica on an agent, in one piece if there is a hole, or nothing. Slabs
+    /// that are being emptied take no copy.
     pub(super) fn reserve_room(
         &mut self,
         state: &State,
-        (tenant, agent, why): (&TenantId, AgentId, Why),
-        lengths: &[u64],
+        place: (&TenantId, AgentId, Why),
+        (size_bytes, extents_max): (u64, usize),
         now: PoolTime,
     ) -> Room {
-        let mut reserved: Vec<Extent> = Vec::new();
-        for length_bytes in lengths {
-            let Some(need) = Need::of(*length_bytes) else {
-                return Room::Nothing;
-            };
-            let found = self.copy_hole(state, (tenant, agent, why), need);
-            let taken = found.filter(|extent| self.overlay.reserve(state, extent).is_ok());
-            let Some(extent) = taken else {
-                for extent in &reserved {
+        let Some(need) = Need::of(size_bytes) else {
+            return Room::Nothing;
+        };
+        if let Some(extent) = self.copy_hole(state, place, need) {
+            return self.reserve_all(state, vec![extent], now);
+        }
+        match self.other_room(state, place, need) {
+            Room::Nothing => {}
+            room => return room,
+        }
+        let (tenant, agent, why) = place;
+        let load = Load {
+            tenant,
+            agent,
+            size_bytes,
+            extents_max,
+        };
+        let may_use = |slab: SlabKey| {
+            !self.moves.sparse.contains(&slab) && self.takes(state, slab.0, why, need)
+        };
+        // A move takes no more than it gives back.
+        let may_give = |slabs| !why.adds() || self.may_take_slabs(state, tenant, slabs);
+        match self.stripes(state, load, &may_use, &may_give) {
+            Stripes::Ready(extents) => self.reserve_all(state, extents, now),
+            Stripes::Coming { give, .. } if give.is_empty() => Room::Coming,
+            Stripes::Coming { give, .. } => {
+                let takes = |slab: &SlabKey| self.takes(state, slab.0, why, need);
+                if give.iter().all(takes) {
+                    Room::Free(give)
+                } else {
+                    Room::Nothing
+                }
+            }
+            Stripes::Short { .. } => Room::Nothing,
+        }
+    }
+
+    fn reserve_all(&mut self, state: &State, extents: Vec<Extent>, now: PoolTime) -> Room {
+        for (at, extent) in extents.iter().enumerate() {
+            if self.overlay.reserve(state, extent).is_err() {
+                for extent in &extents[..at] {
                     // Reserved above, so it can be freed.
                     drop(self.freed(state, extent, now));
                 }
-                return self.other_room(state, (tenant, agent, why), need);
-            };
+                return Room::Nothing;
+            }
             self.soft.empty.remove(&slab_key(extent.slab));
-            self.holes_changed(state, slab_key(extent.slab));
-            reserved.push(extent);
         }
-        Room::Reserved(reserved)
+        let slabs: BTreeSet<SlabKey> = extents.iter().map(|e| slab_key(e.slab)).collect();
+        for slab in slabs {
+            self.holes_changed(state, slab);
+        }
+        Room::Reserved(extents)
     }
 
     fn copy_hole(
@@ -109,8 +145,7 @@ impl Leader {
     /// Whether a segment takes a copy for this reason. What makes up for something lost leaves
     /// the rest of the pool alone.
     fn takes(&self, state: &State, segment: SegmentId, why: Why, need: Need) -> bool {
-        let adds = matches!(why, Why::Endangered | Why::Missing);
-        !adds || self.has_slack(state, segment, need.bytes)
+        !why.adds() || self.has_slack(state, segment, need.bytes)
     }
 
     fn other_room(
@@ -131,9 +166,8 @@ impl Leader {
             .agent(agent)
             .and_then(|known| self.unused(state, known, need).1);
         // A move takes no more than it gives back.
-        let adds = matches!(why, Why::Endangered | Why::Missing);
-        free.filter(|_| !adds || self.may_take(state, tenant))
+        free.filter(|_| !why.adds() || self.may_take(state, tenant))
             .filter(|(segment, _)| self.takes(state, *segment, why, need))
-            .map_or(Room::Nothing, Room::Free)
+            .map_or(Room::Nothing, |slab| Room::Free(vec![slab]))
     }
 }

@@ -235,6 +235,14 @@ impl Record {
         only.into_iter().chain(more)
     }
 
+    /// How many extents it has.
+    pub(super) fn extent_count(&self) -> usize {
+        if self.slab != Number::MAX {
+            return 1;
+        }
+        self.more.as_ref().map_or(0, |more| more.places.len())
+    }
+
     pub(super) fn replica_count(&self) -> u8 {
         if self.slab != Number::MAX {
             return 1;

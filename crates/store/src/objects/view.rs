@@ -120,6 +120,14 @@ impl<'a> ObjectRef<'a> {
             .map(move |place| place.extent(&table.shared))
     }
 
+    /// How many objects it counts for when a turn may touch so many: one, and one more for each
+    /// extent beyond the first of a replica.
+    pub(crate) fn weight(&self) -> u32 {
+        let replicas = usize::from(self.held_count());
+        let more = self.record.extent_count().saturating_sub(replicas);
+        u32::try_from(more).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
     /// What its tenant is charged, in bytes; `None` on overflow.
     #[must_use]
     pub fn charge_bytes(&self) -> Option<u64> {

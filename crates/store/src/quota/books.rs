@@ -364,13 +364,13 @@ impl Books {
         }
     }
 
-    /// Whether the tenant may have one more slab: within its guarantee or its quota's, or of what
+    /// Whether the tenant may have so many slabs more: within its guarantee or its quota's, or of what
     /// is not kept for others.
-    fn may_take(&self, state: &State, id: &TenantId) -> bool {
+    fn may_take(&self, state: &State, id: &TenantId, slabs: u64) -> bool {
         let (Some(entry), Some(tenant)) = (self.entries.get(id), state.tenant(id)) else {
             return true;
         };
-        let slab_bytes = self.effective.slab_bytes;
+        let slab_bytes = self.effective.slab_bytes.saturating_mul(slabs);
         if entry.occupied().saturating_add(slab_bytes) <= entry.share.guaranteed_bytes {
             return true;
         }
@@ -490,7 +490,12 @@ impl Leader {
 
     /// Whether the tenant may have one more slab. As of the latest judgement of a put.
     pub(crate) fn may_take(&self, state: &State, id: &TenantId) -> bool {
-        self.books.may_take(state, id)
+        self.may_take_slabs(state, id, 1)
+    }
+
+    /// As [`Self::may_take`], for several slabs at once.
+    pub(crate) fn may_take_slabs(&self, state: &State, id: &TenantId, slabs: u64) -> bool {
+        self.books.may_take(state, id, slabs)
     }
 
     /// What to say to a tenant that may not have one more slab.

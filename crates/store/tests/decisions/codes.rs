@@ -77,8 +77,8 @@ fn the_table_of_return_codes() {
             -600,
         ),
         (
-            "put larger than a slab",
-            World::start("red", "l", SLAB + 1),
+            "put larger than an agent",
+            World::start("red", "l", 64 * SLAB + 1),
             -600,
         ),
         (

@@ -30,7 +30,7 @@ fn arguments_are_checked_before_anything_is_reserved() {
         (copies(start(1), 0), Reason::BadReplicaCount),
         (copies(start(1), 4), Reason::BadReplicaCount),
         (copies(start(1), 3), Reason::TooFewAgents),
-        (start(SLAB + 1), Reason::TooLarge),
+        (start(4 * SLAB + 1), Reason::TooLarge),
         (start(u64::MAX), Reason::TooLarge),
         (copies(start(u64::MAX / 2), 3), Reason::TooLarge),
         (World::start("blue", "k", 1), Reason::TenantUnknown),
@@ -318,7 +318,7 @@ fn fewer_replicas_than_wanted_are_a_success_unless_the_put_is_strict() {
         "room on none"
     );
     assert_eq!(
-        world.reason(lenient(copies(World::start("red", "o", SLAB + 1), 2))),
+        world.reason(lenient(copies(World::start("red", "o", 2 * SLAB + 1), 2))),
         Reason::TooLarge
     );
 }

@@ -88,8 +88,12 @@ fn a_full_pool_refuses_with_the_figures() {
         "{}",
         refusal.detail
     );
-    // Two halves of the hole that is needed are free, in two slabs.
-    let refusal = world.refusal(World::start("red", "c", SLAB / 2));
+    // Enough is free, but the answer has no room for the two holes in which it is.
+    let mut start = World::start("red", "c", SLAB / 2);
+    if let Request::PutStart { extents_max, .. } = &mut start {
+        *extents_max = 1;
+    }
+    let refusal = world.refusal(start);
     assert_eq!(refusal.reason, Reason::Fragmented);
     assert!(
         refusal.detail.contains("1048576 bytes free"),

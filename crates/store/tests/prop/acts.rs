@@ -99,7 +99,8 @@ pub(super) fn acts() -> impl Strategy<Value = Vec<Act>> {
         60_000..70_000u64,
         200_000..900_000u64,
         Just(SLAB),
-        Just(SLAB + 1)
+        SLAB..3 * SLAB,
+        Just(4 * SLAB + 1),
     ];
     let near = prop::option::of(1..6u8);
     let replicas = prop_oneof![3 => Just(1u8), 2 => Just(2u8), 1 => Just(3u8)];

@@ -49,6 +49,7 @@ impl Put {
             preferred: preferred.into_iter().collect(),
             mode,
             strict: !lenient,
+            extents_max: 100,
             attributes: Attributes {
                 pin,
                 group: grouped.then(|| GroupId::new("g").expect("a name")),

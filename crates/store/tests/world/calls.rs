@@ -1,7 +1,10 @@
 //! Calls that run the world until they are answered, and the requests that tests make.
 
-use larder_store::{ObjectStat, PutMode, Refusal, Reply, Request};
-use larder_types::{AgentId, Attributes, Extent, Key, Pin, Reason, SessionId, TenantId, Version};
+use larder_store::{ObjectStat, PutMode, Refusal, Reply, Request, Written};
+use larder_types::layout::{self, BLOCK_BYTES};
+use larder_types::{
+    AgentId, Attributes, Digest, Extent, Key, Pin, Reason, SessionId, TenantId, Version,
+};
 
 use super::agent::SimAgent;
 use super::{Answer, SESSION, World, key, tenant};
@@ -100,6 +103,7 @@ impl World {
             preferred: vec![],
             mode: PutMode::Create,
             strict: true,
+            extents_max: 1_000,
             attributes: Attributes::default(),
         }
     }
@@ -226,12 +230,9 @@ pub(crate) fn end(
     version: Version,
     replicas: &[Vec<Extent>],
 ) -> Request {
-    let digest = digest_of(version);
-    let receipt = |extent: &Extent| larder_store::Written {
-        extent: *extent,
-        digest,
-    };
-    let written = replicas.iter().flatten().map(receipt).collect();
+    let whole = digest_of(version);
+    let written = replicas.iter().flat_map(|extents| receipts(whole, extents));
+    let written = written.collect();
     Request::PutEnd {
         session,
         tenant,
@@ -239,6 +240,44 @@ pub(crate) fn end(
         version,
         written,
     }
+}
+
+/// What agents sign for the extents of one replica of an object with this digest: however it is
+/// cut, the same bytes lie in the same block.
+pub(crate) fn receipts(whole: Digest, extents: &[Extent]) -> Vec<Written> {
+    let size_bytes = extents.iter().map(|e| e.length_bytes).sum::<u64>();
+    let block_at = |at: u64| {
+        (
+            at * BLOCK_BYTES,
+            (size_bytes - at * BLOCK_BYTES).min(BLOCK_BYTES),
+        )
+    };
+    let mut blocks: Vec<(u64, (Digest, u64))> = (0..layout::blocks(size_bytes))
+        .map(block_at)
+        .map(|(start, length)| (start, (Digest(whole.0.wrapping_mul(start | 1)), length)))
+        .collect();
+    // The last one makes the whole come to what it is to be.
+    let joined = |blocks: &[(u64, (Digest, u64))]| {
+        Digest::joined(blocks.iter().map(|(_, part)| *part)).expect("whole blocks")
+    };
+    let last = blocks.len() - 1;
+    blocks[last].1.0 = Digest(0);
+    blocks[last].1.0 = Digest(joined(&blocks).0 ^ whole.0);
+    let mut start = 0;
+    let mut receipt = |extent: &Extent| {
+        let end = start + extent.length_bytes;
+        let inside: Vec<_> = blocks
+            .iter()
+            .filter(|(at, _)| (start..end).contains(at))
+            .copied()
+            .collect();
+        start = end;
+        Written {
+            extent: *extent,
+            digest: joined(&inside),
+        }
+    };
+    extents.iter().map(&mut receipt).collect()
 }
 
 /// The digest that a put of this version has in the tests.

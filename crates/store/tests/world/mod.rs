@@ -14,7 +14,7 @@ use larder_types::{Epoch, Extent, Key, PoolTime, Reason, SessionId, TenantId, Ve
 
 use crate::test_log::{Entry, TestLog};
 use agent::SimAgent;
-pub(crate) use calls::{digest_of, end};
+pub(crate) use calls::{digest_of, end, receipts};
 use heard::Heard;
 
 pub(crate) type Answer = Result<Reply, Refusal>;
@@ -272,6 +272,15 @@ impl World {
         assert_eq!(apply(&mut self.standby, op).corruption, None);
         self.note(op.name().to_owned());
         self.note_eviction(op);
+        match op {
+            Op::PutEnd { replicas, .. } if replicas.iter().any(|r| r.len() > 1) => {
+                self.note("put in pieces".to_owned());
+            }
+            Op::ReplicaAdded { extents, .. } if extents.len() > 1 => {
+                self.note("copied in pieces".to_owned());
+            }
+            _ => {}
+        }
         if !self.checks {
             return;
         }
