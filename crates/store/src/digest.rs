@@ -6,8 +6,8 @@
 //! who chooses keys to collide; it finds faults of memory, disk and code.
 
 use larder_types::{
-    AgentId, AgentName, Attributes, Borrowing, Extent, OnExceed, Pin, QuotaName, SegmentId,
-    SlabRef, TaskId, TenantId, Version,
+    AgentId, AgentName, Attributes, Borrowing, Extent, Label, Labels, OnExceed, Pin, QuotaName,
+    SegmentId, SlabRef, TaskId, TenantId, Version,
 };
 
 use crate::objects::ObjectRef;
@@ -51,6 +51,8 @@ enum Kind {
     Lost,
     Task,
     Quota,
+    /// No entity: what is drawn for a put.
+    Lot,
 }
 
 /// A hash of 64-bit words: each is folded in by a 64×64→128-bit product whose halves are xored.
@@ -85,6 +87,20 @@ impl Hash {
     /// Present and value, or absent.
     fn option(self, value: Option<u64>) -> Self {
         self.words([u64::from(value.is_some()), value.unwrap_or(0)])
+    }
+
+    fn labels(self, labels: &Labels) -> Self {
+        let Labels {
+            host,
+            rack,
+            zone,
+            numa,
+        } = labels;
+        let hash = [host, rack, zone].into_iter().fold(self, |hash, label| {
+            let text = label.as_ref().map_or("", Label::as_str);
+            hash.bytes(text.as_bytes())
+        });
+        hash.option(numa.map(u64::from))
     }
 
     fn slab(self, slab: SlabRef) -> Self {
@@ -232,6 +248,8 @@ pub(crate) fn of_agent(id: AgentId, agent: &Agent) -> u64 {
         incarnation,
         segments,
         draining,
+        said,
+        set,
     } = agent;
     let [high, low] = [(uid.0 >> 64) as u64, uid.0 as u64];
     let hash = Hash::new(Kind::Agent)
@@ -244,9 +262,18 @@ pub(crate) fn of_agent(id: AgentId, agent: &Agent) -> u64 {
             u64::from(*draining),
             segments.len() as u64,
         ]);
-    segments
+    let hash = segments
         .iter()
-        .fold(hash, |hash, segment| hash.word(u64::from(segment.0)))
+        .fold(hash, |hash, segment| hash.word(u64::from(segment.0)));
+    hash.labels(said).labels(set).end()
+}
+
+/// The lot of something of a tenant: the same for as long as the salt is.
+pub(crate) fn lot_of(salt: u64, tenant: &TenantId, name: &[u8]) -> u64 {
+    Hash::new(Kind::Lot)
+        .word(salt)
+        .bytes(tenant.as_str().as_bytes())
+        .bytes(name)
         .end()
 }
 

@@ -5,7 +5,7 @@
 
 use larder_types::{
     Access, AgentId, AgentName, AgentUid, Attributes, Borrowing, CopyId, Digest, Epoch, Extent,
-    Incarnation, Key, OnExceed, Pin, QuotaName, SegmentGeneration, SessionId, SlabRef, TaskId,
+    Incarnation, Key, Labels, OnExceed, Pin, QuotaName, SegmentGeneration, SessionId, SlabRef, TaskId,
     TenantId, Version,
 };
 
@@ -205,6 +205,8 @@ pub enum Request {
         segments: Vec<SegmentOffer>,
         /// The highest epoch that it has acknowledged.
         highest_epoch: Epoch,
+        /// Where it says that it is.
+        labels: Labels,
     },
     /// An agent leaves for good: its segments are lost.
     Unmount {
@@ -219,6 +221,8 @@ pub enum Request {
         agent: AgentId,
         /// The life of its process.
         incarnation: Incarnation,
+        /// How busy it was since the last one, per mille of what it can do.
+        load_permille: u16,
     },
     /// The connection of an agent closed: it is suspect at once. To be sent only for the
     /// connection that mounted last.
@@ -334,6 +338,13 @@ pub enum Request {
         agent: AgentId,
         /// Whether it is to be emptied.
         on: bool,
+    },
+    /// Say where an agent is. Wins over what the agent says, and stays when it mounts again.
+    LabelsSet {
+        /// Which agent.
+        agent: AgentId,
+        /// All that was set before is gone.
+        labels: Labels,
     },
     /// Copy an object to other agents, or move a replica of it. Answered when it is noted.
     TaskCreate {

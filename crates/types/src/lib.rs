@@ -9,6 +9,7 @@ pub mod epoch;
 pub mod extent;
 pub mod id;
 pub mod key;
+pub mod labels;
 pub mod layout;
 pub mod principal;
 pub mod quota;
@@ -19,10 +20,11 @@ pub use code::{ErrorCode, Reason};
 pub use epoch::{CopyId, Epoch, Version};
 pub use extent::{Extent, SlabRef};
 pub use id::{
-    AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, QuotaName, Registration,
+    AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, Label, QuotaName, Registration,
     SegmentGeneration, SegmentId, SessionId, TaskId, TenantId,
 };
 pub use key::{CompactKey, Key, KeyError, KeyRef};
+pub use labels::{Labels, LabelsError};
 pub use principal::{Access, Principal, Role};
 pub use quota::{Borrowing, BoundKind, OnExceed};
 pub use time::PoolTime;

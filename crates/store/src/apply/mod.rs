@@ -45,7 +45,11 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             uid,
             incarnation,
             segments,
-        } => mount::agent_mounted(state, (*agent, name, *uid, *incarnation), segments, effects),
+            labels,
+        } => {
+            let who = (*agent, name, *uid, *incarnation);
+            mount::agent_mounted(state, who, labels, segments, effects)
+        }
         Op::AgentForgotten { agent } => mount::agent_forgotten(state, *agent, effects),
         Op::SegmentLost {
             segment,
@@ -97,6 +101,7 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             pin,
         } => object::pin_set(state, (tenant, key), *version, *pin, effects),
         Op::AgentDrain { agent, draining } => mount::agent_drain(state, *agent, *draining, effects),
+        Op::AgentLabels { agent, labels } => mount::agent_labels(state, *agent, labels, effects),
         Op::TaskCreated { .. } => task_created(state, op),
         Op::TaskEnded { task, outcome } => task::ended(state, *task, *outcome),
         Op::QuotaSet { quota, policy } => {

@@ -7,7 +7,7 @@ use crate::effects::Discard;
 use crate::leader::Leader;
 use crate::objects::ObjectRef;
 use crate::overlay::Pending;
-use crate::place::{Candidate, Need, Room, Wish, rank};
+use crate::place::{Candidate, Need, Room, Site, Wanted, Wish, choose, hosts};
 use crate::quota::{Charge, Exceeded};
 use crate::reply::{Decision, Refusal, Reply, WaitOn};
 use crate::request::{MAX_REPLICAS, PutMode, Request};
@@ -32,14 +32,14 @@ impl Ask<'_> {
         usize::from(self.wanted)
     }
 
-    /// How many of these agents it takes; those with room stand first. Fewer replicas now are
-    /// better than none for a put that may have fewer: what is missing is made later.
-    fn count_of(&self, ranked: &[Candidate]) -> usize {
-        let most = self.replicas().min(ranked.len());
-        match ranked.iter().filter(|c| c.room.is_some()).count() {
-            0 => most,
-            _ if self.strict => most,
-            with_room => most.min(with_room),
+    /// What the choice of agents needs to know of it.
+    fn wanted(&self) -> Wanted<'_> {
+        let (tenant, key, replicas) = (self.tenant, self.key, self.replicas());
+        Wanted {
+            tenant,
+            key,
+            replicas,
+            preferred: self.preferred,
         }
     }
 
@@ -133,14 +133,21 @@ impl Leader {
         now: PoolTime,
         random: &mut dyn FnMut() -> u64,
     ) -> Outcome {
+        let wish = self.wish_of(state, ask.wanted(), random);
+        if let Some((candidates, chosen)) =
+            self.sample(state, (ask.tenant, bytes), ask.need, &wish)
+            && !ask.strict | (chosen >= ask.replicas())
+        {
+            return self.grant(state, ask, candidates.split_at(chosen), now);
+        }
         let (mut candidates, slab_bytes) = self.candidates(state, ask)?;
         // Less than a slab per agent makes a small tenant.
         let wish = Wish {
-            preferred: ask.preferred,
             compact: bytes < slab_bytes.saturating_mul(candidates.len() as u64),
+            ..wish
         };
-        rank(&mut candidates, ask.replicas(), wish, random);
-        self.grant(state, ask, &candidates, now)
+        let chosen = choose(&mut candidates, &wish);
+        self.grant(state, ask, candidates.split_at(chosen), now)
     }
 
     /// Whether a put may take the place of an object.
@@ -192,8 +199,13 @@ impl Leader {
 
     /// What every agent that answers and has slabs of that size could offer, and the largest slab
     /// of them all, in bytes.
-    fn candidates(&self, state: &State, ask: &Ask<'_>) -> Result<(Vec<Candidate>, u64), Stop> {
+    fn candidates<'a>(
+        &self,
+        state: &'a State,
+        ask: &Ask<'_>,
+    ) -> Result<(Vec<Candidate<'a>>, u64), Stop> {
         let (asked, mut known, mut answer, mut slab_bytes) = (ask.replicas(), 0, 0, 0);
+        let (mut known_sites, mut sites) = (Vec::new(), Vec::new());
         let mut candidates = Vec::with_capacity(state.agents.len());
         for (id, agent) in state.agents() {
             let segments = self.segments_of(state, agent);
@@ -201,8 +213,10 @@ impl Leader {
                 continue;
             };
             known += 1;
+            known_sites.push(Site::of(id, agent));
             if self.takes_new(state, id) {
                 answer += 1;
+                sites.push(Site::of(id, agent));
                 slab_bytes = largest.max(slab_bytes);
                 if largest >= ask.need.bytes {
                     candidates.push(self.survey(state, ask.tenant, (id, agent), ask.need));
@@ -221,7 +235,11 @@ impl Leader {
                 detail,
             );
         }
-        if candidates.is_empty() || (ask.strict && candidates.len() < asked) {
+        if ask.strict {
+            enough_hosts(asked, &known_sites, &sites)?;
+        }
+        let fitting = || hosts(candidates.iter().map(|c| c.site));
+        if candidates.is_empty() || (ask.strict && fitting() < asked) {
             let Need { size_bytes, bytes } = ask.need;
             return refuse(
                 Reason::TooLarge,
@@ -231,18 +249,24 @@ impl Leader {
         Ok((candidates, slab_bytes))
     }
 
-    /// Reserves the extents, or has slabs given and waits for them, or for other relief.
+    /// Reserves the extents, or has slabs given and waits for them, or for other relief. Fewer
+    /// replicas now are better than none for a put that may have fewer: what is missing is made
+    /// later.
     fn grant(
         &mut self,
         state: &State,
         ask: &Ask<'_>,
-        ranked: &[Candidate],
+        (chosen, others): (&[Candidate<'_>], &[Candidate<'_>]),
         now: PoolTime,
     ) -> Outcome {
-        let chosen = &ranked[..ask.count_of(ranked)];
-        let Some(rooms) = chosen.iter().map(|c| c.room).collect::<Option<Vec<Room>>>() else {
-            return self.relieve(state, ask.tenant, ask.need, ranked, now);
-        };
+        if chosen.is_empty() || (ask.strict && chosen.len() < ask.replicas()) {
+            // Room on a host that is taken would not help.
+            let taken: Vec<Site<'_>> = chosen.iter().map(|c| c.site).collect();
+            let others = others.iter().filter(|c| !c.site.is_host_taken(&taken));
+            let others: Vec<Candidate<'_>> = others.copied().collect();
+            return self.relieve(state, ask.tenant, ask.need, &others, now);
+        }
+        let rooms = chosen.iter().filter_map(|c| c.room);
         let mut replicas = Vec::new();
         let mut ops = Vec::new();
         let mut on = None;
@@ -325,4 +349,28 @@ fn check_counts(key: &Key, size_bytes: u64, replicas: u8) -> Result<(), Stop> {
         return refuse(Reason::BadReplicaCount, format!("asked {replicas}"));
     }
     Ok(())
+}
+
+/// Refuses what wants more replicas than there are hosts for them.
+fn enough_hosts(asked: usize, known: &[Site<'_>], answer: &[Site<'_>]) -> Result<(), Stop> {
+    let count = |sites: &[Site<'_>]| hosts(sites.iter().copied());
+    let (known, answering) = (count(known), count(answer));
+    if answering >= asked {
+        return Ok(());
+    }
+    let mut names: Vec<&str> = answer.iter().map(|site| site.host).collect();
+    names.sort_unstable();
+    names.dedup();
+    let detail = format!(
+        "asked {asked}, mounted on {known} hosts, of them answer {answering}: {}",
+        names.join(", ")
+    );
+    refuse(
+        if known < asked {
+            Reason::TooFewHosts
+        } else {
+            Reason::NoAgents
+        },
+        detail,
+    )
 }

@@ -54,7 +54,7 @@ impl Leader {
         state: &State,
         tenant: &TenantId,
         need: Need,
-        ranked: &[Candidate],
+        ranked: &[Candidate<'_>],
         now: PoolTime,
     ) -> Outcome {
         let without = || ranked.iter().filter(|candidate| candidate.room.is_none());

@@ -135,10 +135,9 @@ impl Leader {
         let lengths: Vec<u64> = from.iter().map(|extent| extent.length_bytes).collect();
         let longest = lengths.iter().copied().max().and_then(Need::of);
         let need = longest.ok_or(Begun::No)?;
-        let holders: Vec<AgentId> = object.held_extents().map(|e| e.slab.agent).collect();
         let targets = match wanted.target {
             Some(target) => vec![target],
-            None => self.copy_targets(state, tenant, need, &holders),
+            None => self.targets(state, (tenant, object), wanted.instead_of, need),
         };
         let mut first_free = None;
         for target in &targets {

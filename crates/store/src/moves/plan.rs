@@ -8,6 +8,7 @@ use crate::leader::Leader;
 use crate::objects::{ObjectId, ObjectRef};
 use crate::op::Op;
 use crate::overlay::TenantOp;
+use crate::place::Need;
 use crate::request::MAX_REPLICAS;
 use crate::segment::slab_key;
 use crate::state::State;
@@ -160,6 +161,34 @@ impl Leader {
         })
     }
 
+    /// Agents that may take a copy of an object, the best first: none that has a replica, and none
+    /// on the host of one that stays.
+    pub(super) fn targets(
+        &mut self,
+        state: &State,
+        (tenant, object): (&TenantId, ObjectRef<'_>),
+        instead_of: Option<AgentId>,
+        need: Need,
+    ) -> Vec<AgentId> {
+        let holders: Vec<AgentId> = object.held_extents().map(|e| e.slab.agent).collect();
+        let stay = self.others(state, object, instead_of);
+        let sites = Self::sites(state, stay.into_iter());
+        let version = object.version().counter;
+        self.copy_targets(state, (tenant, version), need, &holders, &sites)
+    }
+
+    /// The agents of the replicas that stay when that of one agent goes.
+    pub(super) fn others(
+        &self,
+        state: &State,
+        object: ObjectRef<'_>,
+        instead_of: Option<AgentId>,
+    ) -> Vec<AgentId> {
+        let kept = self.kept(state, object);
+        let agents = kept.iter().flatten().map(|extent| extent.slab.agent);
+        agents.filter(|agent| Some(*agent) != instead_of).collect()
+    }
+
     /// Whether a tenant is to go.
     pub(super) fn tenant_leaves(&self, state: &State, tenant: &TenantId) -> bool {
         let op = self.overlay.tenant_op(tenant);
@@ -181,7 +210,12 @@ impl Leader {
         let goes = |agent: AgentId| kept.iter().flatten().any(|e| e.slab.agent == agent);
         let instead_of = copy.instead_of.filter(|agent| goes(*agent));
         let stays = |agent: &&AgentId| Some(**agent) != instead_of;
-        let is_taken = holders.iter().filter(stays).any(|agent| *agent == target);
+        let is_taken = holders.iter().filter(stays).any(|agent| *agent == target)
+            // Hosts may have got other names meanwhile. A move within an agent changes no host.
+            || (instead_of != Some(target) && {
+                let others = self.others(state, object, instead_of);
+                Self::is_host_taken(state, target, others.into_iter())
+            });
         let grows = usize::from(instead_of.is_none());
         let fits = object.version() == copy.version
             && !kept.is_empty()

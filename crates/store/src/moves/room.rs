@@ -1,6 +1,4 @@
-//! Room for copies: holes on their targets, and who the targets are.
-
-use std::cmp::Reverse;
+//! Room for copies: holes on their targets.
 
 use larder_types::{AgentId, Extent, PoolTime, SegmentId, TenantId};
 
@@ -28,28 +26,6 @@ impl Leader {
     pub(crate) fn takes_new(&self, state: &State, agent: AgentId) -> bool {
         let contact = self.soft.contacts.get(&agent);
         contact.is_some_and(|c| c.is_alive()) && !state.is_draining(agent)
-    }
-
-    /// Agents that may take a copy of an object which has replicas on `holders`: the one with the
-    /// most room first.
-    pub(super) fn copy_targets(
-        &self,
-        state: &State,
-        tenant: &TenantId,
-        need: Need,
-        holders: &[AgentId],
-    ) -> Vec<AgentId> {
-        let mut targets: Vec<(Reverse<u64>, AgentId)> = state
-            .agents()
-            .filter(|(id, _)| self.takes_new(state, *id) && !holders.contains(id))
-            .map(|(id, agent)| {
-                let own = self.space.owned(id, tenant).map_or(0, |o| o.free_bytes);
-                let (unused, _) = self.unused(state, agent, need);
-                (Reverse(own.saturating_add(unused)), id)
-            })
-            .collect();
-        targets.sort_unstable();
-        targets.into_iter().map(|(_, id)| id).collect()
     }
 
     /// Reserves an extent of each length on an agent, or nothing. Slabs that are being emptied

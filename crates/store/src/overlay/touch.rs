@@ -77,6 +77,7 @@ impl Overlay {
                 }
             }
             Op::AgentDrain { agent, .. } => self.touch_agent(*agent),
+            Op::AgentLabels { agent, .. } => drop(self.labelled.insert(*agent)),
             Op::TaskCreated { .. } => self.tasks_created += 1,
             Op::TaskEnded { .. } => {}
             Op::QuotaSet { quota, .. } | Op::QuotaDelete { quota } => {
@@ -144,6 +145,7 @@ impl Overlay {
             }
             Op::SegmentSwept { segment, .. } => drop(self.sweeping.remove(segment)),
             Op::AgentDrain { agent, .. } => self.settle_agent(*agent),
+            Op::AgentLabels { agent, .. } => drop(self.labelled.remove(agent)),
             Op::TaskCreated { .. } => {
                 self.tasks_created = self.tasks_created.saturating_sub(1);
             }
