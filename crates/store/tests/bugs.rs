@@ -247,7 +247,8 @@ fn b06_a_suspect_state_comes_before_the_loss() {
     assert_eq!(
         world.answer(Request::Heartbeat {
             agent: id,
-            incarnation
+            incarnation,
+            load_permille: 0,
         }),
         Ok(Reply::Done)
     );
