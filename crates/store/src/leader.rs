@@ -213,6 +213,13 @@ impl Leader {
         self.soft.health(agent)
     }
 
+    /// How busy an agent said that it is, per mille; `None` if this leader has no contact with it.
+    #[must_use]
+    pub fn load_permille(&self, agent: AgentId) -> Option<u16> {
+        let contact = self.soft.contacts.get(&agent);
+        contact.map(|contact| contact.load_permille)
+    }
+
     /// Puts that are started and neither ended nor discarded.
     #[must_use]
     pub fn pending_puts(&self) -> usize {

@@ -5,8 +5,8 @@
 
 use larder_types::{
     Access, AgentId, AgentName, AgentUid, Attributes, Borrowing, CopyId, Digest, Epoch, Extent,
-    Incarnation, Key, Labels, OnExceed, Pin, QuotaName, SegmentGeneration, SessionId, SlabRef, TaskId,
-    TenantId, Version,
+    Incarnation, Key, Labels, OnExceed, Pin, QuotaName, SegmentGeneration, SessionId, SlabRef,
+    TaskId, TenantId, Version,
 };
 
 use crate::tasks::TaskWish;

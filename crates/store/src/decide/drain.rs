@@ -28,12 +28,7 @@ impl Leader {
     }
 
     /// Answers when it is noted. One such op at a time: what it changes is seen in the state.
-    pub(super) fn labels_set(
-        &mut self,
-        state: &State,
-        agent: AgentId,
-        labels: &Labels,
-    ) -> Outcome {
+    pub(super) fn labels_set(&mut self, state: &State, agent: AgentId, labels: &Labels) -> Outcome {
         let overlay = &self.overlay;
         if overlay.agents.contains_key(&agent) || overlay.labelled.contains(&agent) {
             return Err(Stop::Wait(WaitOn::Agent(agent)));

@@ -134,8 +134,7 @@ impl Leader {
         random: &mut dyn FnMut() -> u64,
     ) -> Outcome {
         let wish = self.wish_of(state, ask.wanted(), random);
-        if let Some((candidates, chosen)) =
-            self.sample(state, (ask.tenant, bytes), ask.need, &wish)
+        if let Some((candidates, chosen)) = self.sample(state, (ask.tenant, bytes), ask.need, &wish)
             && !ask.strict | (chosen >= ask.replicas())
         {
             return self.grant(state, ask, candidates.split_at(chosen), now);

@@ -216,3 +216,6 @@ fn best(
     };
     Some(chosen.0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -152,7 +152,11 @@ impl Roster {
 
     /// Agents beside one in the order of zone, rack and host: those of its host are among the
     /// first, unless it has more than that.
-    pub(super) fn beside(&self, agent: AgentId, reach: usize) -> impl Iterator<Item = AgentId> + '_ {
+    pub(super) fn beside(
+        &self,
+        agent: AgentId,
+        reach: usize,
+    ) -> impl Iterator<Item = AgentId> + '_ {
         let at = self.places.get(&agent).copied();
         let around = at.map_or(0..0, |at| at.saturating_sub(reach)..at + reach + 1);
         let end = around.end.min(self.entries.len());
@@ -176,7 +180,9 @@ impl Roster {
     pub(super) fn group_of(&self, level: Level, agent: AgentId) -> Option<usize> {
         let at = *self.places.get(&agent)?;
         let groups = self.groups(level);
-        groups.partition_point(|group| group.first <= at).checked_sub(1)
+        groups
+            .partition_point(|group| group.first <= at)
+            .checked_sub(1)
     }
 
     /// As [`Self::draw`], from none of these zones or racks.
@@ -202,3 +208,6 @@ impl Roster {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

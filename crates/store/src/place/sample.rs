@@ -237,7 +237,10 @@ impl Leader {
         let mut targets: Vec<AgentId> = candidates.iter().map(|c| c.agent).collect();
         // Whoever else may, in the end: what a copy needs is looked at there.
         let known: BTreeSet<AgentId> = targets.iter().chain(holders).copied().collect();
-        let others = self.roster.all_from(&mut lots).filter(|id| !known.contains(id));
+        let others = self
+            .roster
+            .all_from(&mut lots)
+            .filter(|id| !known.contains(id));
         let mut others: Vec<(Shared, AgentId)> = others
             .filter(|id| self.takes_new(state, *id))
             .filter_map(|id| Some((Site::of(id, state.agent(id)?).shares_most(stay), id)))

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use larder_store::{PutMode, QuotaPolicy, Reply, Request, Settings, TaskWish, TenantPolicy};
 use larder_types::{
-    AgentId, Attributes, Borrowing, Extent, GroupId, Key, Label, Labels, Pin, QuotaName, SessionId, TenantId,
-    Version,
+    AgentId, Attributes, Borrowing, Extent, GroupId, Key, Label, Labels, Pin, QuotaName, SessionId,
+    TenantId, Version,
 };
 
 use super::acts::Act;

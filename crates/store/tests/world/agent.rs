@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use larder_store::{Command, CopyOrder, Request, SegmentOffer};
 use larder_types::layout::reserved_bytes;
 use larder_types::{
-    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Labels, Registration, SegmentGeneration,
-    SegmentId, SlabRef, TenantId, Version,
+    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Labels, Registration,
+    SegmentGeneration, SegmentId, SlabRef, TenantId, Version,
 };
 
 /// A slab as the agent has it.
