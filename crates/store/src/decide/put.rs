@@ -135,7 +135,7 @@ impl Leader {
     ) -> Outcome {
         let wish = self.wish_of(state, ask.wanted(), random);
         if let Some((candidates, chosen)) = self.sample(state, (ask.tenant, bytes), ask.need, &wish)
-            && !ask.strict | (chosen >= ask.replicas())
+            && (!ask.strict || chosen >= ask.replicas())
         {
             return self.grant(state, ask, candidates.split_at(chosen), now);
         }

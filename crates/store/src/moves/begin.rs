@@ -137,7 +137,7 @@ impl Leader {
         let need = longest.ok_or(Begun::No)?;
         let targets = match wanted.target {
             Some(target) => vec![target],
-            None => self.targets(state, (tenant, object), wanted.instead_of, need),
+            None => self.targets(state, (tenant, object), wanted, need, now),
         };
         let mut first_free = None;
         for target in &targets {

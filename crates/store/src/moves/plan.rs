@@ -15,11 +15,18 @@ use crate::state::State;
 
 /// The most objects of the queue that one turn tries to copy.
 const TRIED_MAX: usize = 256;
+/// So many agents are looked at in one turn for room: at about 2 us each no turn takes longer for
+/// it than 5 ms. In a pool that has no room, and more agents than that, one object is tried.
+const LOOKS_MAX: usize = 2_048;
+/// After this long a copy for which no room was found is tried elsewhere, in milliseconds.
+const REDRAWN_MS: u64 = 30_000;
+
 impl Leader {
     /// Begins what should be copied now; the ops are to be proposed like those of a decision.
     /// [`Self::tick`] does it too; to be called between ticks while [`Self::has_moves`].
     pub fn moves(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
         self.moves.refill(&self.settings, now);
+        self.moves.looks_left = LOOKS_MAX;
         self.ask_again(now);
         self.choose_sparse(state, now);
         self.walk_tables(state, now);
@@ -131,7 +138,9 @@ impl Leader {
 
     /// Whether one more copy may be begun now.
     pub(super) fn may_copy(&self) -> bool {
-        self.overlay.copies.by_id.len() < self.settings.max_moves && self.moves.has_budget()
+        self.overlay.copies.by_id.len() < self.settings.max_moves
+            && self.moves.has_budget()
+            && self.moves.looks_left > 0
     }
 
     /// What is to become of an object that is queued.
@@ -161,20 +170,27 @@ impl Leader {
         })
     }
 
-    /// Agents that may take a copy of an object, the best first: none that has a replica, and none
-    /// on the host of one that stays.
+    /// Agents that may take a copy of an object, the best first.
     pub(super) fn targets(
         &mut self,
         state: &State,
         (tenant, object): (&TenantId, ObjectRef<'_>),
-        instead_of: Option<AgentId>,
+        wanted: &Wanted,
         need: Need,
+        now: PoolTime,
     ) -> Vec<AgentId> {
         let holders: Vec<AgentId> = object.held_extents().map(|e| e.slab.agent).collect();
-        let stay = self.others(state, object, instead_of);
+        let stay = self.others(state, object, wanted.instead_of);
         let sites = Self::sites(state, stay.into_iter());
-        let version = object.version().counter;
-        self.copy_targets(state, (tenant, version), need, &holders, &sites)
+        // The same ones while a slab is on its way; others later, if that came to nothing.
+        let lot = [object.version().counter, now.0 / REDRAWN_MS].map(u64::to_le_bytes);
+        let lot = (tenant, lot.as_flattened());
+        let fits = |leader: &Self, agent| {
+            leader.has_room(state, (tenant, agent, wanted.why), need)
+        };
+        let (targets, looks) = self.copy_targets(state, lot, need, (&holders, &sites), fits);
+        self.moves.looks_left = self.moves.looks_left.saturating_sub(looks);
+        targets
     }
 
     /// The agents of the replicas that stay when that of one agent goes.

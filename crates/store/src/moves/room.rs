@@ -58,6 +58,18 @@ impl Leader {
         Room::Reserved(reserved)
     }
 
+    /// Whether an agent has, or may have, room for one extent of a copy.
+    pub(super) fn has_room(
+        &self,
+        state: &State,
+        (tenant, agent, why): (&TenantId, AgentId, Why),
+        need: Need,
+    ) -> bool {
+        let place = (tenant, agent, why);
+        self.copy_hole(state, place, need).is_some()
+            || !matches!(self.other_room(state, place, need), Room::Nothing)
+    }
+
     fn copy_hole(
         &self,
         state: &State,

@@ -14,12 +14,16 @@ use crate::leader::Leader;
 use crate::state::State;
 
 /// In a pool of at most so many agents all are surveyed.
-const SURVEYED_MAX: usize = 8;
+const SURVEYED_MAX: usize = 4;
 /// Draws per replica, in the first round and in the second. Two of those with room are compared,
 /// so four are enough while half of the pool has room.
 const DRAWS: [usize; 2] = [4, 12];
 /// Draws from other zones or racks, when all that were drawn are in the same.
 const DRAWS_OUTSIDE: usize = 4;
+/// Draws for a copy.
+const DRAWS_FOR_COPY: usize = 8;
+/// The most agents that are tried for a copy.
+const TARGETS_MAX: usize = 16;
 /// The most agents on which a small tenant has slabs that are looked at, and surveyed.
 const HOMES_SEEN: usize = 64;
 const HOMES: usize = 8;
@@ -187,16 +191,17 @@ impl Leader {
         }
     }
 
-    /// Agents that may take a copy of an object which has replicas on `holders`, the best first:
-    /// none of a host on which another replica stays, chosen as for a put.
+    /// Agents that may take a copy of an object, the best first, chosen as for a put: none of
+    /// `holders`, which have a replica, and none of a host on which one stays. If nobody has room,
+    /// somebody who lacks nothing else. Says too how many were looked at.
     pub(crate) fn copy_targets(
         &mut self,
         state: &State,
-        (tenant, version): (&TenantId, u64),
+        (tenant, lot): (&TenantId, &[u8]),
         need: Need,
-        holders: &[AgentId],
-        stay: &[Site<'_>],
-    ) -> Vec<AgentId> {
+        (holders, stay): (&[AgentId], &[Site<'_>]),
+        fits: impl Fn(&Self, AgentId) -> bool,
+    ) -> (Vec<AgentId>, usize) {
         self.roster.refresh(state);
         let wish = Wish {
             count: 1,
@@ -204,15 +209,16 @@ impl Leader {
             near: None,
             compact: false,
             taken: stay,
-            seed: digest::lot_of(self.roster.salt_if_any(), tenant, &version.to_le_bytes()),
+            seed: digest::lot_of(self.roster.salt_if_any(), tenant, lot),
         };
         let mut lots = Lots::new(!wish.seed);
         let mut picks = Picks::default();
-        if self.roster.len() <= SURVEYED_MAX {
+        let is_small = self.roster.len() <= SURVEYED_MAX;
+        if is_small {
             let all = self.roster.all_from(&mut lots);
             all.for_each(|agent| picks.add(agent, 1));
         } else {
-            for _ in 0..DRAWS.iter().sum() {
+            for _ in 0..DRAWS_FOR_COPY {
                 if let Some(agent) = self.roster.draw(&mut lots) {
                     picks.add(agent, 1);
                 }
@@ -221,34 +227,34 @@ impl Leader {
         picks.0.retain(|(agent, _)| !holders.contains(agent));
         let mut candidates = Vec::new();
         self.survey_picks(state, tenant, need, &mut picks, &mut candidates);
-        if self.roster.len() <= SURVEYED_MAX {
+        if is_small {
             let weigh = |c: &mut Candidate<'_>| c.weight = c.capacity_bytes;
             candidates.iter_mut().for_each(weigh);
         } else {
             self.spread(state, (tenant, need), &wish, &mut lots, &mut candidates);
         }
-        candidates.retain(|c| !holders.contains(&c.agent));
-        let first = choose(&mut candidates, &wish);
+        let looks = candidates.len();
+        candidates.retain(|c| !holders.contains(&c.agent) && !c.site.is_host_taken(stay));
         let shared = |c: &Candidate<'_>| c.site.shares_most(stay);
-        candidates.retain(|c| shared(c) < Shared::Host);
+        let first = choose(&mut candidates, &wish);
         if let Some(others) = candidates.get_mut(first..) {
             others.sort_by_key(|c| (c.room.is_none(), shared(c), c.overloaded, c.fullness()));
         }
-        let mut targets: Vec<AgentId> = candidates.iter().map(|c| c.agent).collect();
-        // Whoever else may, in the end: what a copy needs is looked at there.
-        let known: BTreeSet<AgentId> = targets.iter().chain(holders).copied().collect();
-        let others = self
+        let targets: Vec<AgentId> = candidates.iter().map(|c| c.agent).collect();
+        if is_small || targets.iter().any(|agent| fits(self, *agent)) {
+            return (targets, looks);
+        }
+        let mut others: Vec<(bool, Shared, AgentId)> = self
             .roster
             .all_from(&mut lots)
-            .filter(|id| !known.contains(id));
-        let mut others: Vec<(Shared, AgentId)> = others
-            .filter(|id| self.takes_new(state, *id))
+            .filter(|id| self.takes_new(state, *id) && !holders.contains(id))
             .filter_map(|id| Some((Site::of(id, state.agent(id)?).shares_most(stay), id)))
             .filter(|(shared, _)| *shared < Shared::Host)
+            .map(|(shared, id)| (!fits(self, id), shared, id))
             .collect();
-        others.sort_by_key(|(shared, _)| *shared);
-        targets.extend(others.into_iter().map(|(_, id)| id));
-        targets
+        others.sort_by_key(|(full, shared, _)| (*full, *shared));
+        let targets = others.into_iter().take(TARGETS_MAX).map(|(_, _, id)| id);
+        (targets.collect(), self.roster.len())
     }
 
     /// Where these agents are.
