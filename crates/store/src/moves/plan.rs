@@ -185,9 +185,7 @@ impl Leader {
         // The same ones while a slab is on its way; others later, if that came to nothing.
         let lot = [object.version().counter, now.0 / REDRAWN_MS].map(u64::to_le_bytes);
         let lot = (tenant, lot.as_flattened());
-        let fits = |leader: &Self, agent| {
-            leader.has_room(state, (tenant, agent, wanted.why), need)
-        };
+        let fits = |leader: &Self, agent| leader.has_room(state, (tenant, agent, wanted.why), need);
         let (targets, looks) = self.copy_targets(state, lot, need, (&holders, &sites), fits);
         self.moves.looks_left = self.moves.looks_left.saturating_sub(looks);
         targets
