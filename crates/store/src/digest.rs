@@ -5,15 +5,19 @@
 //! and platforms, which `std::hash::Hash` does not promise. It is no defence against somebody
 //! who chooses keys to collide; it finds faults of memory, disk and code.
 
+mod agent;
+
 use larder_types::{
-    AgentId, AgentName, Attributes, Borrowing, Extent, Label, Labels, OnExceed, Pin, QuotaName,
-    SegmentId, SlabRef, TaskId, TenantId, Version,
+    Attributes, Borrowing, Extent, OnExceed, Pin, QuotaName, SegmentId, SlabRef, TaskId, TenantId,
+    Version,
 };
+
+pub(crate) use agent::of_agent;
 
 use crate::objects::ObjectRef;
 use crate::request::{QuotaPolicy, TenantPolicy};
 use crate::segment::{Releasing, Segment, SlabPhase};
-use crate::state::{Agent, State};
+use crate::state::State;
 use crate::tasks::{Task, TaskWish};
 
 /// Odd constants with well-spread bits: the fractions of the square roots of 2 and 3.
@@ -87,20 +91,6 @@ impl Hash {
     /// Present and value, or absent.
     fn option(self, value: Option<u64>) -> Self {
         self.words([u64::from(value.is_some()), value.unwrap_or(0)])
-    }
-
-    fn labels(self, labels: &Labels) -> Self {
-        let Labels {
-            host,
-            rack,
-            zone,
-            numa,
-        } = labels;
-        let hash = [host, rack, zone].into_iter().fold(self, |hash, label| {
-            let text = label.as_ref().map_or("", Label::as_str);
-            hash.bytes(text.as_bytes())
-        });
-        hash.option(numa.map(u64::from))
     }
 
     fn slab(self, slab: SlabRef) -> Self {
@@ -239,33 +229,6 @@ pub(crate) fn of_object(tenant: &TenantId, object: ObjectRef<'_>) -> u64 {
         );
     }
     hash.end()
-}
-
-pub(crate) fn of_agent(id: AgentId, agent: &Agent) -> u64 {
-    let Agent {
-        name,
-        uid,
-        incarnation,
-        segments,
-        draining,
-        said,
-        set,
-    } = agent;
-    let [high, low] = [(uid.0 >> 64) as u64, uid.0 as u64];
-    let hash = Hash::new(Kind::Agent)
-        .bytes(AgentName::as_str(name).as_bytes())
-        .words([
-            u64::from(id.0),
-            high,
-            low,
-            incarnation.0,
-            u64::from(*draining),
-            segments.len() as u64,
-        ]);
-    let hash = segments
-        .iter()
-        .fold(hash, |hash, segment| hash.word(u64::from(segment.0)));
-    hash.labels(said).labels(set).end()
 }
 
 /// The lot of something of a tenant: the same for as long as the salt is.

@@ -39,17 +39,7 @@ pub fn apply(state: &mut State, op: &Op) -> Effects {
 
 fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {
     match op {
-        Op::AgentMounted {
-            agent,
-            name,
-            uid,
-            incarnation,
-            segments,
-            labels,
-        } => {
-            let who = (*agent, name, *uid, *incarnation);
-            mount::agent_mounted(state, who, labels, segments, effects)
-        }
+        Op::AgentMounted { .. } => agent_mounted(state, op, effects),
         Op::AgentForgotten { agent } => mount::agent_forgotten(state, *agent, effects),
         Op::SegmentLost {
             segment,
@@ -110,6 +100,22 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
         }
         Op::QuotaDelete { quota } => quota::delete(state, quota, effects),
     }
+}
+
+fn agent_mounted(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {
+    let Op::AgentMounted {
+        agent,
+        name,
+        uid,
+        incarnation,
+        segments,
+        labels,
+    } = op
+    else {
+        return Err("not a mount".to_owned());
+    };
+    let who = (*agent, name, *uid, *incarnation);
+    mount::agent_mounted(state, who, labels, segments, effects)
 }
 
 fn put_end(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {

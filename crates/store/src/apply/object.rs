@@ -68,7 +68,9 @@ fn make_way(
         drop_unreadable(state, tenant_id, (id, replicas), effects)?;
         return match replaces {
             None => Ok(()),
-            Some(_) => Err(format!("{key} of tenant {tenant_id} was lost and is replaced")),
+            Some(_) => Err(format!(
+                "{key} of tenant {tenant_id} was lost and is replaced"
+            )),
         };
     }
     let former = held.map(|object| (object.id(), object.version()));
