@@ -1,6 +1,7 @@
 //! The admin port: metrics and probes for everybody, the rest for the operator and administrators.
 
 mod drain;
+mod labels;
 pub(crate) mod objects;
 mod quotas;
 mod reject;
@@ -93,6 +94,7 @@ fn router(admin: Admin) -> Router {
             "/v1/agents/{name}/drain",
             get(drain::status).put(drain::begin).delete(drain::end),
         )
+        .route("/v1/agents/{name}/labels", put(labels::set))
         .route("/v1/check", get(check))
         .fallback(|| async { Rejection::not_found("no such route") })
         .method_not_allowed_fallback(|| async { Rejection::method() })

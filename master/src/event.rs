@@ -1,6 +1,6 @@
 //! What the leader is told: one typed event, over one bounded channel, from everybody.
 
-use larder_types::{AgentName, Key, Principal, QuotaName, TenantId};
+use larder_types::{AgentName, Key, Labels, Principal, QuotaName, TenantId};
 use larder_wire::{CallError, Header, Purpose, Refused, Welcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -69,6 +69,8 @@ pub(crate) enum AdminAsk {
     Agents,
     /// Empty an agent, or no longer.
     Drain(AgentName, bool),
+    /// Say where an agent is.
+    Labels(AgentName, Labels),
     /// How far an agent is emptied.
     DrainStatus(AgentName),
     /// Check the whole state.

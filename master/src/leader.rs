@@ -4,6 +4,7 @@
 //! committed, answers, and hands each connection its bytes once. Nothing else touches the state.
 
 mod admin;
+mod agents;
 mod answers;
 mod commit;
 mod decide;

@@ -167,6 +167,7 @@ fn prepare(
         masters: config.masters.clone(),
         segments: segments.iter().map(|segment| segment.shape).collect(),
         slab_bytes: config.slab_bytes,
+        labels: config.labels.clone(),
     };
     Ok(Prepared {
         inventory,
@@ -202,7 +203,7 @@ fn launch(
     let (http_stop, http_stopped) = watch::channel(false);
     let makers = maker::spawn_all(&prepared.segments, maker, &made_sender)?;
     let metrics_addr = listeners.metrics_addr.to_string();
-    let data = data::spawn(data::DataStart {
+    let (data, load) = data::spawn(data::DataStart {
         name: prepared.name.clone(),
         incarnation: prepared.incarnation,
         epoch: prepared.epoch,
@@ -236,6 +237,7 @@ fn launch(
         makers,
         made,
         data: data_sender,
+        load,
         outcomes,
         status: status_sender,
         pings,

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use larder_types::AgentName;
 use larder_types::layout::{MAX_SLABS, MIN_SLAB_BYTES};
+use larder_types::{AgentName, Labels};
 use serde::{Deserialize, Serialize};
 
 use crate::flags::Flags;
@@ -40,6 +40,12 @@ pub struct Config {
     /// with port 0, what the listener is bound to is taken. May be given as `--advertise-addr`.
     #[serde(default)]
     pub advertise_addr: Option<String>,
+    /// Where this agent is: `host`, `rack`, `zone` and `numa`, each optional. Replicas of an object
+    /// never share a host, so agents of one machine give the same host to be told apart from
+    /// others; without one each agent is a host of its own. May be given as `--labels`, label by
+    /// label.
+    #[serde(default)]
+    pub labels: Labels,
     /// All members of the pool are on this machine: loopback may be advertised.
     #[serde(default)]
     pub single_node: bool,
@@ -194,6 +200,7 @@ impl Config {
     pub fn with(mut self, flags: Flags) -> Result<Self, ConfigError> {
         self.name = flags.name.or(self.name);
         self.advertise_addr = flags.advertise_addr.or(self.advertise_addr);
+        self.labels = flags.labels.or(&self.labels);
         self.agent_name()?;
         Ok(self)
     }

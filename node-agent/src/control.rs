@@ -16,6 +16,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use crate::data::{DataMessage, now};
 use crate::epoch_file;
 use crate::error::AgentError;
+use crate::load::LoadMeter;
 use crate::maker::{Made, MakeOrder};
 use crate::master_link::{self, Caller, LinkEvent};
 use crate::metrics::count_note;
@@ -49,6 +50,8 @@ pub(crate) struct ControlStart {
     pub(crate) makers: Vec<mpsc::Sender<MakeOrder>>,
     pub(crate) made: mpsc::Receiver<Made>,
     pub(crate) data: mpsc::Sender<DataMessage>,
+    /// Of the data thread.
+    pub(crate) load: LoadMeter,
     pub(crate) outcomes: mpsc::Receiver<Vec<Outcome>>,
     pub(crate) status: watch::Sender<Status>,
     /// Whoever asks whether this thread turns.
@@ -118,6 +121,9 @@ impl Control {
     }
 
     fn handle(&mut self, event: Event) {
+        if let Some(load_permille) = self.start.load.look() {
+            self.start.state.note_load(load_permille);
+        }
         self.follow_up.push_back(event);
         while let Some(event) = self.follow_up.pop_front() {
             for action in step(&mut self.start.state, event, now()) {

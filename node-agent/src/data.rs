@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::LocalSet;
 
 use crate::copier::{Copier, Myself};
+use crate::load::LoadMeter;
 use crate::metrics::{SegmentGauges, ServeCounters};
 use crate::step::DataOrder;
 
@@ -58,14 +59,19 @@ pub(crate) struct DataStart {
 
 /// Starts the thread. It ends when its channel of messages is dropped, after connections had two
 /// seconds to finish their frame.
-pub(crate) fn spawn(start: DataStart) -> std::io::Result<JoinHandle<std::io::Result<()>>> {
+pub(crate) fn spawn(start: DataStart) -> std::io::Result<(DataThread, LoadMeter)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    std::thread::Builder::new()
+    let load = LoadMeter::new(runtime.metrics());
+    let thread = std::thread::Builder::new()
         .name("larder-data".to_owned())
-        .spawn(move || LocalSet::new().block_on(&runtime, serve(start)))
+        .spawn(move || LocalSet::new().block_on(&runtime, serve(start)))?;
+    Ok((thread, load))
 }
+
+/// The running thread.
+pub(crate) type DataThread = JoinHandle<std::io::Result<()>>;
 
 async fn serve(start: DataStart) -> std::io::Result<()> {
     let mut segments = Segments::new(start.incarnation, start.epoch);

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use larder_types::AgentName;
+use larder_types::{AgentName, Labels};
 
 /// The longest name of an object in Kubernetes, in bytes.
 const OBJECT_NAME_BYTES_MAX: usize = 253;
@@ -16,6 +16,8 @@ pub struct Flags {
     pub name: Option<AgentName>,
     /// Where others reach the data listener; see [`crate::Config::advertise_addr`].
     pub advertise_addr: Option<String>,
+    /// Where it is; each label that is given here wins over that of the file.
+    pub labels: Labels,
     /// The object in which this agent shows its state.
     pub cache_node: Option<CacheNodeRef>,
     /// Uid of the pod, to show there.

@@ -23,6 +23,7 @@ mod http;
 pub mod identity_file;
 pub mod inventory;
 mod listeners;
+mod load;
 pub mod maker;
 mod master_link;
 pub mod membership;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use larder_node_agent::{CacheNodeRef, Config, Flags, run};
 use larder_telemetry::error_chain;
-use larder_types::AgentName;
+use larder_types::{AgentName, Labels};
 
 /// Owns a node's memory and serves its segments to clients of a Larder pool.
 #[derive(Debug, Parser)]
@@ -22,6 +22,15 @@ struct Arguments {
     /// port it is the one of `data_addr`. Wins over `advertise_addr` of the configuration.
     #[arg(long, value_name = "ADDR")]
     advertise_addr: Option<String>,
+    /// Where this agent is, as in `host=h1,rack=r1,zone=z1,numa=0`, any of them. Replicas of an
+    /// object never share a host. Each wins over that of `labels` of the configuration.
+    #[arg(
+        long,
+        value_name = "LABELS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    labels: Labels,
     /// The CacheNode in which this agent shows its state, as namespace/name.
     #[arg(long, value_name = "NS/NAME")]
     cache_node: Option<CacheNodeRef>,
@@ -43,6 +52,7 @@ fn main() -> ExitCode {
     let flags = Flags {
         name: arguments.name,
         advertise_addr: arguments.advertise_addr,
+        labels: arguments.labels,
         cache_node: arguments.cache_node,
         pod_uid: arguments.pod_uid,
     };

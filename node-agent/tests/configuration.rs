@@ -113,6 +113,20 @@ fn what_differs_by_node_may_be_given_as_flags() {
 }
 
 #[test]
+fn labels_are_given_in_the_file_and_each_may_be_another_by_flag() {
+    let text = with("labels", json!({"host": "h", "zone": "z", "numa": 1}));
+    let config = Config::parse(&text).expect("valid");
+    let flags = Flags {
+        labels: "host=g,rack=r".parse().expect("labels"),
+        ..Flags::default()
+    };
+    let labels = config.with(flags).expect("valid").labels;
+    assert_eq!(Ok(labels), "host=g,rack=r,zone=z,numa=1".parse());
+    let error = Config::parse(&with("labels", json!({"row": "r"}))).expect_err("unknown");
+    assert!(error_chain(&error).contains("labels"), "{error}");
+}
+
+#[test]
 fn a_value_that_cannot_be_names_its_key() {
     let cases = [
         ("name", json!("a/b")),

@@ -5,15 +5,19 @@
 //! and platforms, which `std::hash::Hash` does not promise. It is no defence against somebody
 //! who chooses keys to collide; it finds faults of memory, disk and code.
 
+mod agent;
+
 use larder_types::{
-    AgentId, AgentName, Attributes, Borrowing, Extent, OnExceed, Pin, QuotaName, SegmentId,
-    SlabRef, TaskId, TenantId, Version,
+    Attributes, Borrowing, Extent, OnExceed, Pin, QuotaName, SegmentId, SlabRef, TaskId, TenantId,
+    Version,
 };
+
+pub(crate) use agent::of_agent;
 
 use crate::objects::ObjectRef;
 use crate::request::{QuotaPolicy, TenantPolicy};
 use crate::segment::{Releasing, Segment, SlabPhase};
-use crate::state::{Agent, State};
+use crate::state::State;
 use crate::tasks::{Task, TaskWish};
 
 /// Odd constants with well-spread bits: the fractions of the square roots of 2 and 3.
@@ -51,6 +55,8 @@ enum Kind {
     Lost,
     Task,
     Quota,
+    /// No entity: what is drawn for a put.
+    Lot,
 }
 
 /// A hash of 64-bit words: each is folded in by a 64×64→128-bit product whose halves are xored.
@@ -225,28 +231,12 @@ pub(crate) fn of_object(tenant: &TenantId, object: ObjectRef<'_>) -> u64 {
     hash.end()
 }
 
-pub(crate) fn of_agent(id: AgentId, agent: &Agent) -> u64 {
-    let Agent {
-        name,
-        uid,
-        incarnation,
-        segments,
-        draining,
-    } = agent;
-    let [high, low] = [(uid.0 >> 64) as u64, uid.0 as u64];
-    let hash = Hash::new(Kind::Agent)
-        .bytes(AgentName::as_str(name).as_bytes())
-        .words([
-            u64::from(id.0),
-            high,
-            low,
-            incarnation.0,
-            u64::from(*draining),
-            segments.len() as u64,
-        ]);
-    segments
-        .iter()
-        .fold(hash, |hash, segment| hash.word(u64::from(segment.0)))
+/// The lot of something of a tenant: the same for as long as the salt is.
+pub(crate) fn lot_of(salt: u64, tenant: &TenantId, name: &[u8]) -> u64 {
+    Hash::new(Kind::Lot)
+        .word(salt)
+        .bytes(tenant.as_str().as_bytes())
+        .bytes(name)
         .end()
 }
 

@@ -19,6 +19,7 @@ use crate::leases::Leases;
 use crate::moves::{MoveCounts, Moves, Why};
 use crate::op::Op;
 use crate::overlay::Overlay;
+use crate::place::Roster;
 use crate::quota::Books;
 use crate::reply::{Decision, Reply, WaitOn};
 use crate::segment::SlabPhase;
@@ -39,6 +40,8 @@ pub struct Leader {
     pub(crate) leases: Leases,
     /// An index over state and overlay.
     pub(crate) space: Space,
+    /// Agents to draw candidates from.
+    pub(crate) roster: Roster,
     pub(crate) moves: Moves,
     /// What guarantees and limits come to, and what is charged against them.
     pub(crate) books: Books,
@@ -64,6 +67,7 @@ impl Leader {
             soft: Soft::new(state, now),
             evict: Evictor::new(state),
             space: Space::new(state),
+            roster: Roster::default(),
             books: Books::default(),
             effects: Effects::default(),
             committed_index: 0,
@@ -207,6 +211,13 @@ impl Leader {
     #[must_use]
     pub fn health(&self, agent: AgentId) -> Health {
         self.soft.health(agent)
+    }
+
+    /// How busy an agent said that it is, per mille; `None` if this leader has no contact with it.
+    #[must_use]
+    pub fn load_permille(&self, agent: AgentId) -> Option<u16> {
+        let contact = self.soft.contacts.get(&agent);
+        contact.map(|contact| contact.load_permille)
     }
 
     /// Puts that are started and neither ended nor discarded.

@@ -1,8 +1,8 @@
 //! Ops: every durable change of the state.
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Attributes, Digest, Extent, Incarnation, Key, Pin, QuotaName,
-    Reason, SegmentGeneration, SegmentId, SlabRef, TaskId, TenantId, Version,
+    AgentId, AgentName, AgentUid, Attributes, Digest, Extent, Incarnation, Key, Labels, Pin,
+    QuotaName, Reason, SegmentGeneration, SegmentId, SlabRef, TaskId, TenantId, Version,
 };
 
 use crate::request::{QuotaPolicy, TenantPolicy};
@@ -51,6 +51,8 @@ pub enum Op {
         incarnation: Incarnation,
         /// What it offers.
         segments: Vec<MountedSegment>,
+        /// Where it says that it is.
+        labels: Labels,
     },
     /// The number of an agent without segments is given up.
     AgentForgotten {
@@ -197,6 +199,13 @@ pub enum Op {
         /// Whether it is to be emptied.
         draining: bool,
     },
+    /// An administrator says where an agent is, whatever it says itself.
+    AgentLabels {
+        /// Which agent.
+        agent: AgentId,
+        /// All that was set before is gone.
+        labels: Labels,
+    },
     /// Somebody asked for a copy or a move.
     TaskCreated {
         /// Its number.
@@ -255,6 +264,7 @@ impl Op {
             Self::ReplicaDropped { .. } => "ReplicaDropped",
             Self::PinSet { .. } => "PinSet",
             Self::AgentDrain { .. } => "AgentDrain",
+            Self::AgentLabels { .. } => "AgentLabels",
             Self::TaskCreated { .. } => "TaskCreated",
             Self::TaskEnded { .. } => "TaskEnded",
             Self::QuotaSet { .. } => "QuotaSet",

@@ -121,6 +121,8 @@ pub(crate) struct Overlay {
     pub(crate) sweeping: BTreeSet<SegmentId>,
     /// How many ops are proposed for an agent.
     pub(crate) agents: BTreeMap<AgentId, u32>,
+    /// Agents whose labels are about to change.
+    pub(crate) labelled: BTreeSet<AgentId>,
     /// Names whose first mount is proposed.
     pub(crate) names: BTreeMap<AgentName, AgentId>,
     /// Extents whose release is proposed.
@@ -149,6 +151,7 @@ impl Overlay {
             segments_lost: BTreeSet::new(),
             sweeping: BTreeSet::new(),
             agents: BTreeMap::new(),
+            labelled: BTreeSet::new(),
             names: BTreeMap::new(),
             released: BTreeSet::new(),
             quotas: BTreeSet::new(),

@@ -1,16 +1,24 @@
 //! Placement: which agents get the replicas of a new object.
 //!
-//! A survey reads what each agent could offer; ranking and choice are functions of it alone.
+//! A survey reads what an agent could offer; the choice is a function of that alone ([`choose`]).
+//! In a small pool all agents are surveyed, in a larger one a sample ([`Roster`] draws it), and
+//! all only when the sample does not do.
 
+mod choose;
+mod roster;
+mod sample;
 pub(crate) mod stripe;
 
-use std::cmp::Reverse;
+pub(crate) use choose::{Site, Wish, choose, hosts};
+pub(crate) use roster::Roster;
+pub(crate) use sample::Wanted;
 
 use larder_types::{AgentId, Extent, TenantId, layout};
 
 use crate::leader::Leader;
 use crate::overlay::SlabOp;
 use crate::segment::{Segment, SlabKey};
+use crate::soft::Contact;
 use crate::space::Owned;
 use crate::state::{Agent, State};
 
@@ -36,7 +44,7 @@ impl Need {
     }
 
     /// Whether there may be two pieces of it.
-    const fn may_be_cut(self) -> bool {
+    pub(crate) const fn may_be_cut(self) -> bool {
         self.size_bytes >= 2 * layout::BLOCK_BYTES
     }
 
@@ -58,10 +66,11 @@ pub(crate) enum Room {
     Pieces,
 }
 
-/// What one agent could offer.
+/// What one agent could offer, and what speaks for or against it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Candidate {
+pub(crate) struct Candidate<'a> {
     pub(crate) agent: AgentId,
+    pub(crate) site: Site<'a>,
     pub(crate) room: Option<Room>,
     /// Holes in slabs of the tenant, in bytes.
     pub(crate) own_bytes: u64,
@@ -69,65 +78,19 @@ pub(crate) struct Candidate {
     pub(crate) hole_bytes: u64,
     /// Slabs that belong to nobody, in bytes.
     pub(crate) unused_bytes: u64,
-    /// What decides between equals, once it is drawn.
-    pub(crate) lot: u64,
+    /// All its segments, in bytes.
+    pub(crate) capacity_bytes: u64,
+    /// Reserved there for puts and copies that are under way, in bytes.
+    pub(crate) in_flight_bytes: u64,
+    /// It said that it has more to do than it can.
+    pub(crate) overloaded: bool,
+    /// Its part of the lots, out of the sum of all.
+    pub(crate) weight: u64,
 }
 
-impl Candidate {
-    pub(crate) fn free_bytes(&self) -> u64 {
+impl Candidate<'_> {
+    pub(crate) const fn free_bytes(&self) -> u64 {
         self.own_bytes.saturating_add(self.unused_bytes)
-    }
-}
-
-/// How to rank.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish<'a> {
-    /// Best first.
-    pub(crate) preferred: &'a [AgentId],
-    /// The tenant holds less than a slab per agent: it stays where it has slabs, or it would take
-    /// one on every agent for a few bytes.
-    pub(crate) compact: bool,
-}
-
-/// The best `count` first: those with room; of them the preferred in their order, then (for a
-/// small tenant) those where it has a slab already, then those that take it in one piece, then the
-/// one with the most free bytes; equals by lot. The others follow in any order.
-pub(crate) fn rank(
-    candidates: &mut [Candidate],
-    count: usize,
-    wish: Wish<'_>,
-    random: &mut dyn FnMut() -> u64,
-) {
-    for candidate in candidates.iter_mut() {
-        candidate.lot = random();
-    }
-    let order = |candidate: &Candidate| {
-        let class = candidate
-            .room
-            .filter(|_| wish.compact)
-            .map(|room| match room {
-                Room::Ready(_) => 0,
-                Room::Coming(_) => 1,
-                Room::Free(_) => 2,
-                Room::Pieces => 3,
-            });
-        let mut preferred = wish.preferred.iter();
-        (
-            candidate.room.is_none(),
-            preferred
-                .position(|agent| *agent == candidate.agent)
-                .unwrap_or(usize::MAX),
-            class,
-            matches!(candidate.room, Some(Room::Pieces)),
-            Reverse(candidate.free_bytes()),
-            candidate.lot,
-        )
-    };
-    for first in 0..count.min(candidates.len()) {
-        let rest = candidates.iter().enumerate().skip(first);
-        if let Some((best, _)) = rest.min_by_key(|(_, candidate)| order(candidate)) {
-            candidates.swap(first, best);
-        }
     }
 }
 
@@ -146,13 +109,13 @@ impl Leader {
     }
 
     /// What one agent could offer to one replica.
-    pub(crate) fn survey(
+    pub(crate) fn survey<'a>(
         &self,
         state: &State,
         tenant: &TenantId,
-        (id, agent): (AgentId, &Agent),
+        (id, agent): (AgentId, &'a Agent),
         need: Need,
-    ) -> Candidate {
+    ) -> Candidate<'a> {
         let owned = self.space.owned(id, tenant);
         let ready = owned.and_then(|owned| {
             owned.with_hole(need.bytes).find_map(|(segment, index)| {
@@ -196,13 +159,24 @@ impl Leader {
             .filter(|_| need.may_be_whole())
             .or_else(pieces);
         let hole_bytes = owned.map_or(0, |owned| owned.largest_hole_bytes());
+        let (mut capacity_bytes, mut in_flight_bytes) = (0u64, 0u64);
+        for segment in self.segments_of(state, agent) {
+            let reserved = self.overlay.reserved_on.get(&segment.id).copied();
+            in_flight_bytes = in_flight_bytes.saturating_add(reserved.unwrap_or(0));
+            capacity_bytes = capacity_bytes.saturating_add(segment.capacity_bytes());
+        }
+        let contact = self.soft.contacts.get(&id);
         Candidate {
             agent: id,
+            site: Site::of(id, agent),
             room,
             own_bytes,
             hole_bytes,
             unused_bytes,
-            lot: 0,
+            capacity_bytes,
+            in_flight_bytes,
+            overloaded: contact.is_some_and(Contact::is_overloaded),
+            weight: capacity_bytes,
         }
     }
 
@@ -235,98 +209,5 @@ impl Leader {
             }
         }
         (bytes, first)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use larder_types::SegmentId;
-
-    use super::*;
-
-    fn candidate(agent: u32, room: Option<Room>, free: u64) -> Candidate {
-        let agent = AgentId(agent);
-        Candidate {
-            agent,
-            room,
-            own_bytes: free,
-            hole_bytes: free,
-            unused_bytes: 0,
-            lot: 0,
-        }
-    }
-
-    fn order(mut candidates: Vec<Candidate>, wish: Wish<'_>) -> Vec<u32> {
-        let mut lot = 0;
-        let count = candidates.len();
-        rank(&mut candidates, count, wish, &mut || {
-            lot += 1;
-            lot
-        });
-        candidates
-            .iter()
-            .map(|candidate| candidate.agent.0)
-            .collect()
-    }
-
-    const FREE: Option<Room> = Some(Room::Free((SegmentId(1), 0)));
-    const COMING: Option<Room> = Some(Room::Coming((SegmentId(1), 0)));
-
-    #[test]
-    fn the_freest_is_first_and_the_preferred_before_it() {
-        let agents = vec![
-            candidate(1, FREE, 10),
-            candidate(2, COMING, 30),
-            candidate(3, FREE, 20),
-        ];
-        let none = Wish {
-            preferred: &[],
-            compact: false,
-        };
-        assert_eq!(order(agents.clone(), none), [2, 3, 1]);
-        let wish = Wish {
-            preferred: &[AgentId(1)],
-            compact: false,
-        };
-        assert_eq!(order(agents, wish), [1, 2, 3]);
-    }
-
-    #[test]
-    fn several_preferred_agents_come_in_their_order() {
-        let agents = vec![
-            candidate(1, FREE, 10),
-            candidate(2, FREE, 30),
-            candidate(3, FREE, 20),
-        ];
-        let wish = Wish {
-            preferred: &[AgentId(9), AgentId(3), AgentId(1)],
-            compact: true,
-        };
-        assert_eq!(order(agents, wish), [3, 1, 2]);
-    }
-
-    #[test]
-    fn a_preferred_agent_without_room_is_no_better() {
-        let agents = vec![candidate(1, None, 90), candidate(2, FREE, 10)];
-        let wish = Wish {
-            preferred: &[AgentId(1)],
-            compact: false,
-        };
-        assert_eq!(order(agents, wish), [2, 1]);
-    }
-
-    #[test]
-    fn a_small_tenant_stays_where_it_is() {
-        let agents = vec![candidate(1, FREE, 90), candidate(2, COMING, 10)];
-        assert_eq!(
-            order(
-                agents,
-                Wish {
-                    preferred: &[],
-                    compact: true
-                }
-            ),
-            [2, 1]
-        );
     }
 }

@@ -5,8 +5,8 @@
 
 use larder_types::{
     Access, AgentId, AgentName, AgentUid, Attributes, Borrowing, CopyId, Digest, Epoch, Extent,
-    Incarnation, Key, OnExceed, Pin, QuotaName, SegmentGeneration, SessionId, SlabRef, TaskId,
-    TenantId, Version,
+    Incarnation, Key, Labels, OnExceed, Pin, QuotaName, SegmentGeneration, SessionId, SlabRef,
+    TaskId, TenantId, Version,
 };
 
 use crate::tasks::TaskWish;
@@ -207,6 +207,8 @@ pub enum Request {
         segments: Vec<SegmentOffer>,
         /// The highest epoch that it has acknowledged.
         highest_epoch: Epoch,
+        /// Where it says that it is.
+        labels: Labels,
     },
     /// An agent leaves for good: its segments are lost.
     Unmount {
@@ -221,6 +223,8 @@ pub enum Request {
         agent: AgentId,
         /// The life of its process.
         incarnation: Incarnation,
+        /// How busy it was since the last one, per mille of what it can do.
+        load_permille: u16,
     },
     /// The connection of an agent closed: it is suspect at once. To be sent only for the
     /// connection that mounted last.
@@ -336,6 +340,13 @@ pub enum Request {
         agent: AgentId,
         /// Whether it is to be emptied.
         on: bool,
+    },
+    /// Say where an agent is. Wins over what the agent says, and stays when it mounts again.
+    LabelsSet {
+        /// Which agent.
+        agent: AgentId,
+        /// All that was set before is gone.
+        labels: Labels,
     },
     /// Copy an object to other agents, or move a replica of it. Answered when it is noted.
     TaskCreate {

@@ -35,7 +35,13 @@ pub(crate) struct Contact {
     /// Since when nothing new is placed on it. An agent is lost only after it was seen suspect
     /// for a while: a leader that was itself paused hears the waiting heartbeats first.
     pub(crate) suspect_since: Option<PoolTime>,
+    /// How busy it was before the last heartbeat, per mille.
+    pub(crate) load_permille: u16,
 }
+
+/// From this load on an agent gets new things only when nobody else can take them, per mille. It
+/// leaves it some time to serve readers while it finishes what it has.
+const OVERLOADED_PERMILLE: u16 = 900;
 
 impl Contact {
     pub(crate) const fn mounted(
@@ -49,11 +55,17 @@ impl Contact {
             acknowledged,
             last_heard: now,
             suspect_since: None,
+            load_permille: 0,
         }
     }
 
     pub(crate) const fn is_alive(&self) -> bool {
         self.attached && self.acknowledged && self.suspect_since.is_none()
+    }
+
+    /// Whether it has more to do than it can.
+    pub(crate) const fn is_overloaded(&self) -> bool {
+        self.load_permille >= OVERLOADED_PERMILLE
     }
 
     /// Whether it has been silent, and known to be, for so long that its bytes are given up.
@@ -113,6 +125,7 @@ impl Soft {
                 acknowledged: false,
                 last_heard: now,
                 suspect_since: Some(now),
+                load_permille: 0,
             };
             soft.contacts.insert(id, contact);
         }

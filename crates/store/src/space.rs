@@ -71,6 +71,8 @@ enum Room {
 pub(crate) struct Space {
     owned: BTreeMap<AgentId, BTreeMap<TenantId, Owned>>,
     slabs: BTreeMap<SlabKey, Entry>,
+    /// The agents on which each tenant has any.
+    homes: BTreeMap<TenantId, BTreeSet<AgentId>>,
     /// How many of them each tenant has.
     held: BTreeMap<TenantId, u32>,
     /// Tenants of which that number changed since somebody asked.
@@ -111,6 +113,18 @@ impl Space {
     /// What a tenant has on an agent, if anything.
     pub(crate) fn owned(&self, agent: AgentId, tenant: &TenantId) -> Option<&Owned> {
         self.owned.get(&agent)?.get(tenant)
+    }
+
+    /// The agents on which a tenant has slabs, from one on and around.
+    pub(crate) fn homes_from(
+        &self,
+        tenant: &TenantId,
+        from: AgentId,
+    ) -> impl Iterator<Item = AgentId> + '_ {
+        let homes = self.homes.get(tenant);
+        let behind = homes.into_iter().flat_map(move |homes| homes.range(from..));
+        let before = homes.into_iter().flat_map(move |homes| homes.range(..from));
+        behind.chain(before).copied()
     }
 
     /// What each tenant has on each agent, from a pair of them on.
@@ -248,6 +262,12 @@ impl Space {
             }
             if owned.is_unused() {
                 tenants.remove(&tenant);
+                if let Some(homes) = self.homes.get_mut(&tenant) {
+                    homes.remove(&agent);
+                    if homes.is_empty() {
+                        self.homes.remove(&tenant);
+                    }
+                }
             }
         }
         if tenants.is_empty() {
@@ -275,7 +295,11 @@ impl Space {
     fn put(&mut self, slab: SlabKey, entry: Entry) {
         let before = self.unlink(slab);
         let tenants = self.owned.entry(entry.agent).or_default();
-        let owned = tenants.entry(entry.tenant.clone()).or_default();
+        let owned = tenants.entry(entry.tenant.clone()).or_insert_with(|| {
+            let homes = self.homes.entry(entry.tenant.clone()).or_default();
+            homes.insert(entry.agent);
+            Owned::default()
+        });
         match entry.room {
             Room::Coming => {
                 owned.coming.insert(slab);

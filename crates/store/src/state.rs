@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Extent, Incarnation, Key, Pin, QuotaName, SegmentId, SlabRef,
-    TaskId, TenantId,
+    AgentId, AgentName, AgentUid, Extent, Incarnation, Key, Label, Labels, Pin, QuotaName,
+    SegmentId, SlabRef, TaskId, TenantId,
 };
 
 use crate::digest::Sum;
@@ -104,6 +104,10 @@ pub struct Agent {
     pub(crate) segments: Vec<SegmentId>,
     /// It is to be emptied: nothing new is placed on it.
     pub(crate) draining: bool,
+    /// Where it is, as it said when it mounted.
+    pub(crate) said: Labels,
+    /// What an administrator says of that, which wins.
+    pub(crate) set: Labels,
 }
 
 impl Agent {
@@ -135,6 +139,19 @@ impl Agent {
     #[must_use]
     pub const fn is_draining(&self) -> bool {
         self.draining
+    }
+
+    /// Where it is; see [`Self::host`] for the machine when nobody named one.
+    #[must_use]
+    pub fn labels(&self) -> Labels {
+        self.set.or(&self.said)
+    }
+
+    /// The machine that it is on: by default one of the agent's name.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        let host = self.set.host.as_ref().or(self.said.host.as_ref());
+        host.map_or(self.name.as_str(), Label::as_str)
     }
 }
 

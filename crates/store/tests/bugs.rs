@@ -247,7 +247,8 @@ fn b06_a_suspect_state_comes_before_the_loss() {
     assert_eq!(
         world.answer(Request::Heartbeat {
             agent: id,
-            incarnation
+            incarnation,
+            load_permille: 0,
         }),
         Ok(Reply::Done)
     );
@@ -448,7 +449,12 @@ fn b40_tenants_are_isolated_and_books_follow_the_nodes() {
     assert_eq!(world.keys("blue", "").len(), 9);
     assert_eq!(of(&world, "blue").used_bytes(), before);
 
-    world.disconnect(0, true);
+    let object = world.state.object(&tenant("blue"), &key("k1"));
+    let holder = object.and_then(|object| object.extents().next());
+    let holder = holder.expect("it is there").slab.agent;
+    let mut agents = world.agents.iter();
+    let lost = agents.position(|agent| agent.id == Some(holder));
+    world.disconnect(lost.expect("mounted"), true);
     world.pass(12_000);
     world.settle();
     let readable = world.keys("blue", "").len();

@@ -6,6 +6,7 @@ mod corruption;
 mod eviction;
 mod moves;
 mod pins;
+mod placement;
 mod puts;
 mod quotas;
 mod removals;

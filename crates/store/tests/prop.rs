@@ -55,7 +55,7 @@ proptest! {
 fn random_requests_reach_every_op_wait_and_reason() {
     let mut runner = TestRunner::deterministic();
     let mut seen = BTreeMap::new();
-    for seed in 0..300 {
+    for seed in 0..900 {
         let acts = acts().new_tree(&mut runner).expect("a sequence").current();
         for (what, count) in run(seed, acts) {
             *seen.entry(what).or_insert(0) += count;
@@ -92,6 +92,7 @@ const EVERYTHING: &[&str] = &[
     "evicted",
     "ReplicaAdded",
     "AgentDrain",
+    "AgentLabels",
     "TaskCreated",
     "TaskEnded",
     "wait Key",
@@ -107,6 +108,7 @@ const EVERYTHING: &[&str] = &[
     "no_space",
     "no_agents",
     "too_few_agents",
+    "too_few_hosts",
     "too_large",
     "quota_bytes",
     "quota_pinned_bytes",

@@ -291,6 +291,13 @@ reasons! {
     QuotaBorrow = (TenantQuotaExceeded, false, "quota_borrow",
         "the tenant has used its guarantee, and idle memory is kept for the guarantees of others; \
          remove objects, raise spec.guaranteed or add nodes; `larder quota explain` says more"),
+    /// See the advice.
+    TooFewHosts = (NoAvailableHandle, false, "too_few_hosts",
+        "replicas of an object lie on different hosts, and more were asked than there are hosts; \
+         lower the replica count, add nodes, or put without strict"),
+    /// See the advice.
+    HostTaken = (InvalidParams, false, "host_taken",
+        "another replica of the object lies on the host of that agent; choose one of another host"),
 }
 
 impl fmt::Display for Reason {

@@ -128,6 +128,12 @@ name!(
 );
 
 name!(
+    /// Where an agent is, in one respect: the name of a host, rack or zone. As long as the value
+    /// of a label in Kubernetes may be.
+    Label, "a label", 63
+);
+
+name!(
     /// Limits that several tenants share. As long as the name of an object in Kubernetes may be.
     QuotaName, "the name of a quota", 253
 );

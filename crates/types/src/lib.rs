@@ -11,6 +11,7 @@ pub mod extent;
 mod huge_pages;
 pub mod id;
 pub mod key;
+pub mod labels;
 pub mod layout;
 pub mod principal;
 pub mod quota;
@@ -23,10 +24,11 @@ pub use epoch::{CopyId, Epoch, Version};
 pub use extent::{Extent, SlabRef};
 pub use huge_pages::HUGE_PAGES;
 pub use id::{
-    AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, QuotaName, Registration,
+    AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, Label, QuotaName, Registration,
     SegmentGeneration, SegmentId, SessionId, TaskId, TenantId,
 };
 pub use key::{CompactKey, Key, KeyError, KeyRef};
+pub use labels::{Labels, LabelsError};
 pub use principal::{Access, Principal, Role};
 pub use quota::{Borrowing, BoundKind, OnExceed};
 pub use time::PoolTime;

@@ -1,7 +1,7 @@
 //! An agent's control connection: mount, heartbeats, commands and what came of them.
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, CopyId, Digest, Epoch, Extent, Incarnation, PoolTime,
+    AgentId, AgentName, AgentUid, CopyId, Digest, Epoch, Extent, Incarnation, Labels, PoolTime,
     SegmentGeneration, SegmentId, SlabRef, TenantId, Version,
 };
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ pub struct Mount {
     pub segments: Vec<SegmentOffer>,
     /// The highest epoch that it has seen in its life.
     pub highest_epoch: Epoch,
+    /// Where it is, as far as it was told.
+    pub labels: Labels,
 }
 
 /// One segment that an agent offers.
@@ -81,6 +83,8 @@ pub struct Heartbeat {
     pub incarnation: Incarnation,
     /// The highest epoch that it has seen.
     pub highest_epoch: Epoch,
+    /// How busy its data thread was since the last one, per mille.
+    pub load_permille: u16,
 }
 
 /// Answer to [`Heartbeat`].

@@ -104,6 +104,7 @@ impl Rig {
             incarnation: Incarnation(life),
             segments: vec![offer],
             highest_epoch: self.leader.epoch(),
+            labels: larder_types::Labels::default(),
         });
     }
 

@@ -44,6 +44,26 @@ impl Rejection {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", message)
     }
 
+    /// The body is JSON at most, but not what is asked for.
+    pub(super) fn bad_content(error: impl std::fmt::Display) -> Self {
+        Self {
+            status: StatusCode::UNPROCESSABLE_ENTITY,
+            ..Self::bad_argument(error)
+        }
+    }
+
+    /// An agent that is not known is a path that is not there.
+    pub(super) fn or_no_such_agent(self) -> Self {
+        if self.reason == Reason::AgentUnknown.label() {
+            Self {
+                status: StatusCode::NOT_FOUND,
+                ..self
+            }
+        } else {
+            self
+        }
+    }
+
     pub(super) fn bad_argument(error: impl std::fmt::Display) -> Self {
         Self::from(CallError {
             reason: Reason::BadArgument,

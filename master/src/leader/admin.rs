@@ -1,7 +1,7 @@
 //! What the admin port asks of the leader, and its documents.
 
 use larder_store::{Request, Tenant, check};
-use larder_types::{AgentName, PoolTime, Reason, TenantId};
+use larder_types::{AgentId, AgentName, PoolTime, Reason, TenantId};
 use larder_wire::CallError;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -11,7 +11,6 @@ use super::{DEADLINE_MS, Leading};
 use crate::calls::{Call, Origin};
 use crate::event::{AdminAnswer, AdminAsk};
 use crate::log::Log;
-use crate::metrics::health_name;
 
 /// The most findings in one answer; how many there are stands beside.
 const FINDINGS_MAX: usize = 100;
@@ -59,13 +58,13 @@ impl<L: Log> Leading<L> {
                 self.begin(call, items);
                 return;
             }
-            AdminAsk::Drain(name, on) => match self.core.state.agent_named(&name) {
-                Some(agent) => return self.begin_admin(Request::Drain { agent, on }, reply),
-                None => {
-                    drop(reply.send(Err(CallError::new(Reason::AgentUnknown))));
-                    return;
-                }
-            },
+            AdminAsk::Drain(name, on) => {
+                return self.begin_of_agent(&name, reply, |agent| Request::Drain { agent, on });
+            }
+            AdminAsk::Labels(name, labels) => {
+                let set = |agent| Request::LabelsSet { agent, labels };
+                return self.begin_of_agent(&name, reply, set);
+            }
             AdminAsk::DrainStatus(name) => {
                 // Whoever asked may have gone.
                 drop(reply.send(self.drain_status(&name)));
@@ -101,6 +100,19 @@ impl<L: Log> Leading<L> {
         };
         // Whoever asked may have gone.
         drop(reply.send(Ok(answer)));
+    }
+
+    fn begin_of_agent(
+        &mut self,
+        name: &AgentName,
+        reply: oneshot::Sender<AdminAnswer>,
+        request: impl FnOnce(AgentId) -> Request,
+    ) {
+        match self.core.state.agent_named(name) {
+            Some(agent) => self.begin_admin(request(agent), reply),
+            // Whoever asked may have gone.
+            None => drop(reply.send(Err(CallError::new(Reason::AgentUnknown)))),
+        }
     }
 
     fn begin_admin(&mut self, request: Request, reply: oneshot::Sender<AdminAnswer>) {
@@ -169,39 +181,6 @@ impl<L: Log> Leading<L> {
             })
         };
         json!({ "tenants": core.state.tenants().map(document).collect::<Vec<_>>() })
-    }
-
-    fn agents(&self) -> Value {
-        let core = &self.core;
-        let documents = core.state.agents().map(|(id, agent)| {
-            let segments: Vec<Value> = agent
-                .segments()
-                .iter()
-                .filter_map(|segment| core.state.segment(*segment))
-                .map(|segment| {
-                    json!({
-                        "segment": segment.id().0,
-                        "ordinal": segment.ordinal(),
-                        "numa": segment.numa(),
-                        "slab_bytes": segment.slab_bytes(),
-                        "slabs": segment.slab_count(),
-                        "free_slabs": segment.free_slabs(),
-                        "capacity_bytes": segment.capacity_bytes(),
-                    })
-                })
-                .collect();
-            json!({
-                "name": agent.name().as_str(),
-                "agent": id.0,
-                "uid": format!("{:032x}", agent.uid().0),
-                "incarnation": format!("{:016x}", agent.incarnation().0),
-                "health": health_name(core.leader.health(id)),
-                "draining": agent.is_draining(),
-                "data_addr": self.agents.get(id).map(|entry| entry.data_addr.as_str()),
-                "segments": segments,
-            })
-        });
-        json!({ "agents": documents.collect::<Vec<_>>() })
     }
 
     fn drain_status(&self, name: &AgentName) -> AdminAnswer {

@@ -230,9 +230,16 @@ impl<L: Log> Leading<L> {
 
     fn heartbeat(&self, connection: ConnectionId, beat: &Heartbeat) -> CallResult<Request> {
         let Heartbeat {
-            agent, incarnation, ..
+            agent,
+            incarnation,
+            load_permille,
+            ..
         } = *beat;
-        let request = Request::Heartbeat { agent, incarnation };
+        let request = Request::Heartbeat {
+            agent,
+            incarnation,
+            load_permille,
+        };
         self.check_current(connection, agent, incarnation)
             .map(|()| request)
     }

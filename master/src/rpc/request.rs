@@ -287,6 +287,7 @@ pub(crate) fn mount_request(mount: &Mount) -> CallResult<Request> {
         incarnation: mount.incarnation,
         segments: segments.collect(),
         highest_epoch: mount.highest_epoch,
+        labels: mount.labels.clone(),
     })
 }
 

@@ -26,6 +26,7 @@ async fn b55_nothing_but_three_gets_is_answered_without_a_credential() {
         ("GET", "/v1/agents/node-0/drain"),
         ("PUT", "/v1/agents/node-0/drain"),
         ("DELETE", "/v1/agents/node-0/drain"),
+        ("PUT", "/v1/agents/node-0/labels"),
         ("GET", "/v1/check"),
         ("GET", "/"),
         ("GET", "/metrics/"),

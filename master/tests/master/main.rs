@@ -5,6 +5,7 @@ mod agents;
 mod batches;
 mod drains;
 mod events;
+mod labels;
 mod life;
 mod objects;
 mod peer;

@@ -359,6 +359,7 @@ pub(crate) fn mount(name: &str, incarnation: u64, generation: u64) -> Mount {
             generation,
             term: u64::from(generation > 0),
         },
+        labels: larder_types::Labels::default(),
     }
 }
 
@@ -435,6 +436,7 @@ impl AgentPeer {
             agent,
             incarnation,
             highest_epoch,
+            load_permille: 0,
         };
         self.peer
             .call::<Beat>(Kind::Heartbeat, &beat)

@@ -213,6 +213,7 @@ impl AgentState {
             agent: identity.agent,
             incarnation: self.settings.incarnation,
             highest_epoch: self.gate.seen(),
+            load_permille: self.load_permille,
         };
         actions.push(Action::Send(link, Outbound::Heartbeat(beat)));
         actions.push(Action::Note(Note::BeatSent));
@@ -239,6 +240,7 @@ impl AgentState {
             data_addr: self.settings.data_addr.clone(),
             segments: self.slabs.offers(),
             highest_epoch: self.gate.seen(),
+            labels: self.settings.labels.clone(),
         };
         actions.push(Action::Send(link, Outbound::Mount(mount)));
     }

@@ -14,7 +14,7 @@ mod waits;
 
 use larder_transfer::LocalMs;
 use larder_types::{
-    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, PoolTime, SegmentId, SlabRef,
+    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Labels, PoolTime, SegmentId, SlabRef,
     TenantId, Version,
 };
 use larder_wire::agent::{
@@ -46,6 +46,8 @@ pub struct Settings {
     pub segments: Vec<SegmentShape>,
     /// Size of each slab, in bytes.
     pub slab_bytes: u64,
+    /// Where it is, as far as it was told.
+    pub labels: Labels,
 }
 
 /// The shape of one segment.
@@ -248,10 +250,17 @@ pub struct AgentState {
     identity: Option<Identity>,
     /// The generation of the pool at the last mount, in this process.
     pool_generation: Option<u64>,
+    /// How busy the data side was lately, per mille.
+    load_permille: u16,
     random: SmallRng,
 }
 
 impl AgentState {
+    /// How busy the data side was lately, per mille: for the next heartbeat.
+    pub fn note_load(&mut self, load_permille: u16) {
+        self.load_permille = load_permille;
+    }
+
     /// A new agent. `saved` is the highest epoch in its state folder; `seed` is for back-off and
     /// the numbers of generations, none of which is a secret.
     #[must_use]
@@ -263,6 +272,7 @@ impl AgentState {
             slabs: Slabs::new(&settings, &mut random),
             identity: None,
             pool_generation: None,
+            load_permille: 0,
             settings,
             random,
         }

@@ -28,6 +28,7 @@ fn settings() -> Settings {
             SegmentShape { slabs: 2, numa: 1 },
         ],
         slab_bytes: SLAB_BYTES,
+        labels: "zone=z".parse().expect("labels"),
     }
 }
 

@@ -91,7 +91,7 @@ async fn serve() -> String {
         "view_bytes": null, "used_bytes": 8, "objects": 2, "slabs": 1, "deleting": false,
     }] });
     let agents = json!({ "agents": [{
-        "name": "n1", "agent": 1, "health": "live", "data_addr": "10.0.0.1:7410",
+        "name": "n1", "id": 1, "health": "live", "data_addr": "10.0.0.1:7410",
         "segments": [{
             "segment": 1, "ordinal": 0, "numa": null, "slab_bytes": 16, "slabs": 4,
             "free_slabs": 3, "capacity_bytes": 64,

@@ -39,13 +39,7 @@ pub fn apply(state: &mut State, op: &Op) -> Effects {
 
 fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {
     match op {
-        Op::AgentMounted {
-            agent,
-            name,
-            uid,
-            incarnation,
-            segments,
-        } => mount::agent_mounted(state, (*agent, name, *uid, *incarnation), segments, effects),
+        Op::AgentMounted { .. } => agent_mounted(state, op, effects),
         Op::AgentForgotten { agent } => mount::agent_forgotten(state, *agent, effects),
         Op::SegmentLost {
             segment,
@@ -97,6 +91,7 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             pin,
         } => object::pin_set(state, (tenant, key), *version, *pin, effects),
         Op::AgentDrain { agent, draining } => mount::agent_drain(state, *agent, *draining, effects),
+        Op::AgentLabels { agent, labels } => mount::agent_labels(state, *agent, labels, effects),
         Op::TaskCreated { .. } => task_created(state, op),
         Op::TaskEnded { task, outcome } => task::ended(state, *task, *outcome),
         Op::QuotaSet { quota, policy } => {
@@ -105,6 +100,22 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
         }
         Op::QuotaDelete { quota } => quota::delete(state, quota, effects),
     }
+}
+
+fn agent_mounted(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {
+    let Op::AgentMounted {
+        agent,
+        name,
+        uid,
+        incarnation,
+        segments,
+        labels,
+    } = op
+    else {
+        return Err("not a mount".to_owned());
+    };
+    let who = (*agent, name, *uid, *incarnation);
+    mount::agent_mounted(state, who, labels, segments, effects)
 }
 
 fn put_end(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use larder_types::{AgentId, AgentName, AgentUid, Incarnation, layout};
+use larder_types::{AgentId, AgentName, AgentUid, Incarnation, Labels, layout};
 
 use super::Fault;
 use crate::digest;
@@ -15,14 +15,17 @@ use crate::state::{Agent, State};
 pub(super) fn agent_mounted(
     state: &mut State,
     (id, name, uid, incarnation): (AgentId, &AgentName, AgentUid, Incarnation),
+    said: &Labels,
     offered: &[MountedSegment],
     effects: &mut Effects,
 ) -> Result<(), Fault> {
-    // Who empties a node wants that of its name, whatever life its process is in.
-    let mut draining = false;
+    // Who empties a node, or says where it is, means that of its name, whatever life its process
+    // is in.
+    let (mut draining, mut set) = (false, Labels::default());
     match (state.names.get(name), state.agents.get(&id)) {
         (Some(known), Some(agent)) if *known == id && agent.segments.is_empty() => {
             draining = agent.draining;
+            set = agent.set.clone();
             state.sum.take(digest::of_agent(id, agent));
         }
         (None, None) if id.0 >= state.next.agent => {
@@ -51,6 +54,8 @@ pub(super) fn agent_mounted(
         incarnation,
         segments,
         draining,
+        said: said.clone(),
+        set,
     };
     state.sum.add(digest::of_agent(id, &agent));
     state.agents.insert(id, agent);
@@ -119,5 +124,24 @@ pub(super) fn agent_drain(
     agent.draining = draining;
     state.sum.add(digest::of_agent(id, agent));
     effects.wake(WaitOn::Agent(id));
+    Ok(())
+}
+
+pub(super) fn agent_labels(
+    state: &mut State,
+    id: AgentId,
+    labels: &Labels,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let agent = state
+        .agents
+        .get_mut(&id)
+        .ok_or_else(|| format!("agent {id} is unknown"))?;
+    state.sum.take(digest::of_agent(id, agent));
+    agent.set = labels.clone();
+    state.sum.add(digest::of_agent(id, agent));
+    effects.wake(WaitOn::Agent(id));
+    // What found too few hosts may find them now.
+    effects.wake(WaitOn::Space);
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::{Outcome, refuse};
 use crate::leader::Leader;
 use crate::overlay::Pending;
 use crate::place::stripe::Stripes;
-use crate::place::{Candidate, Need, Room};
+use crate::place::{Candidate, Need, Room, Site, Wish, choose};
 use crate::reply::{Decision, Reply, WaitOn};
 use crate::segment::{SlabKey, slab_key};
 use crate::state::State;
@@ -18,27 +18,104 @@ use crate::state::State;
 /// How many agents are tried in turn for a replica in several pieces: each takes up to 0.1 ms.
 const MAX_TRIES: usize = 16;
 
+/// What agents have for a replica in several pieces, as far as that was looked for.
+#[derive(Debug, Default)]
+struct Tried {
+    plans: BTreeMap<AgentId, Stripes>,
+    /// What those lack that have too little, in bytes.
+    shorts: BTreeMap<AgentId, u64>,
+}
+
+impl Tried {
+    /// Whether no more are tried.
+    fn is_over(&self) -> bool {
+        self.plans.len() + self.shorts.len() >= MAX_TRIES
+    }
+
+    fn has(&self, agent: AgentId) -> bool {
+        self.plans.contains_key(&agent)
+    }
+
+    /// What an agent has, found if nobody has looked; `None` if it is not enough, or too many were
+    /// tried.
+    fn of(&mut self, agent: AgentId, find: impl FnOnce() -> Stripes) -> Option<Stripes> {
+        if let Some(plan) = self.plans.get(&agent) {
+            return Some(plan.clone());
+        }
+        if self.is_over() || self.shorts.contains_key(&agent) {
+            return None;
+        }
+        match find() {
+            Stripes::Short { lacking_bytes } => {
+                self.shorts.insert(agent, lacking_bytes);
+                None
+            }
+            plan => {
+                self.plans.insert(agent, plan.clone());
+                Some(plan)
+            }
+        }
+    }
+}
+
 impl Leader {
-    /// Reserves the extents, or has slabs given and waits for them, or for other relief.
-    pub(super) fn grant(
+    /// Grants a put on the agents that suit it best. `bytes` is what its tenant holds with it.
+    pub(super) fn grant_best(
         &mut self,
         state: &State,
         ask: &Ask<'_>,
-        (ranked, slab_bytes): (&mut [Candidate], u64),
+        bytes: u64,
         now: PoolTime,
+        random: &mut dyn FnMut() -> u64,
     ) -> Outcome {
-        let most = ask.replicas().min(ranked.len());
-        let (plans, shorts) = self.plans(state, ask, ranked, most);
+        let mut tried = Tried::default();
+        let wish = self.wish_of(state, ask.wanted(), random);
+        if let Some((mut candidates, chosen)) =
+            self.sample(state, (ask.tenant, bytes), ask.need, &wish)
+            && (!ask.strict || chosen >= ask.replicas())
+            && let Some(plans) = self.plans(state, ask, (&mut candidates, chosen), &mut tried)
+        {
+            return self.grant(state, ask, plans, now);
+        }
+        let (mut candidates, slab_bytes) = self.candidates(state, ask)?;
+        // Less than a slab per agent makes a small tenant.
+        let wish = Wish {
+            compact: bytes < slab_bytes.saturating_mul(candidates.len() as u64),
+            ..wish
+        };
+        // Each round but the last finds at least one agent that has too little.
+        let (chosen, plans) = loop {
+            let chosen = choose(&mut candidates, &wish);
+            if let Some(plans) = self.plans(state, ask, (&mut candidates, chosen), &mut tried) {
+                break (chosen, plans);
+            }
+        };
         // Fewer replicas now are better than none for a put that may have fewer: what is missing
         // is made later.
-        if plans.is_empty() || (ask.strict && plans.len() < most) {
-            if ask.need.bytes <= slab_bytes {
-                return self.relieve(state, ask.tenant, ask.need.into(), ranked, now);
-            }
-            let count = most.saturating_sub(plans.len());
-            let (lack, nearest) = self.nearest(state, ask, (ranked, &shorts), count);
-            return self.relieve(state, ask.tenant, lack, &nearest, now);
+        if !plans.is_empty() && (!ask.strict || plans.len() >= ask.replicas()) {
+            return self.grant(state, ask, plans, now);
         }
+        // Room on a host that is taken would not help.
+        let (chosen, others) = candidates.split_at(chosen);
+        let taken: Vec<Site<'_>> = chosen.iter().map(|c| c.site).collect();
+        let others = others.iter().filter(|c| !c.site.is_host_taken(&taken));
+        let others: Vec<Candidate<'_>> = others.copied().collect();
+        if ask.need.bytes <= slab_bytes {
+            return self.relieve(state, ask.tenant, ask.need.into(), &others, now);
+        }
+        let count = ask.replicas().saturating_sub(plans.len());
+        let (lack, nearest) = self.nearest(state, ask, (&others, &tried.shorts), count);
+        self.relieve(state, ask.tenant, lack, &nearest, now)
+    }
+
+    /// Reserves the extents, or has slabs given and waits for them.
+    fn grant(
+        &mut self,
+        state: &State,
+        ask: &Ask<'_>,
+        plans: Vec<Stripes>,
+        now: PoolTime,
+    ) -> Outcome {
         let mut replicas = Vec::with_capacity(plans.len());
         let mut ops = Vec::new();
         let mut on = None;
@@ -64,22 +141,19 @@ impl Leader {
         self.reserve(state, ask, replicas, now)
     }
 
-    /// What the best of these agents have for a replica each, of at most so many. Those that turn
-    /// out to have too little are marked, and what they lack is returned.
+    /// What the chosen agents, which stand first, have for a replica each. `None` if one turned out
+    /// to have too little: it is marked so, and others are to be chosen.
     fn plans(
         &self,
         state: &State,
         ask: &Ask<'_>,
-        ranked: &mut [Candidate],
-        most: usize,
-    ) -> (Vec<Stripes>, BTreeMap<AgentId, u64>) {
+        (candidates, chosen): (&mut [Candidate<'_>], usize),
+        tried: &mut Tried,
+    ) -> Option<Vec<Stripes>> {
         let may_give = |slabs| self.may_take_slabs(state, ask.tenant, slabs);
-        let (mut plans, mut shorts, mut tries) = (Vec::new(), BTreeMap::new(), 0);
-        for candidate in ranked {
-            if plans.len() == most {
-                break;
-            }
-            let plan = match candidate.room {
+        let (mut plans, mut is_short) = (Vec::with_capacity(chosen), false);
+        for candidate in candidates.iter_mut().take(chosen) {
+            plans.push(match candidate.room {
                 None => continue,
                 Some(Room::Ready(extent)) => Stripes::Ready(vec![extent]),
                 Some(Room::Coming(on)) => Stripes::Coming {
@@ -87,43 +161,49 @@ impl Leader {
                     on,
                 },
                 Some(Room::Free(on)) => Stripes::Coming { give: vec![on], on },
-                Some(Room::Pieces) if tries == MAX_TRIES => continue,
                 Some(Room::Pieces) => {
-                    tries += 1;
-                    let load = ask.load(candidate.agent);
-                    self.stripes(state, load, &|_| true, &may_give)
+                    let find = || {
+                        let load = ask.load(candidate.agent);
+                        self.stripes(state, load, &|_| true, &may_give)
+                    };
+                    match tried.of(candidate.agent, find) {
+                        Some(plan) => plan,
+                        None => {
+                            candidate.room = None;
+                            is_short = true;
+                            continue;
+                        }
+                    }
                 }
-            };
-            match plan {
-                Stripes::Short { lacking_bytes } => {
-                    candidate.room = None;
-                    shorts.insert(candidate.agent, lacking_bytes);
-                }
-                plan => plans.push(plan),
-            }
+            });
         }
-        (plans, shorts)
+        if is_short && tried.is_over() {
+            let cut = candidates.iter_mut();
+            let cut = cut.filter(|c| c.room == Some(Room::Pieces) && !tried.has(c.agent));
+            cut.for_each(|candidate| candidate.room = None);
+        }
+        (!is_short).then_some(plans)
     }
 
     /// The agents that come nearest to holding an object that is larger than a slab, and the piece
     /// that there has to be room for next: room is made for one at a time.
-    fn nearest(
+    fn nearest<'a>(
         &self,
         state: &State,
         ask: &Ask<'_>,
-        (ranked, shorts): (&[Candidate], &BTreeMap<AgentId, u64>),
+        (ranked, shorts): (&[Candidate<'a>], &BTreeMap<AgentId, u64>),
         count: usize,
-    ) -> (Lack, Vec<Candidate>) {
-        let lacks = |candidate: &Candidate| {
+    ) -> (Lack, Vec<Candidate<'a>>) {
+        let lacks = |candidate: &Candidate<'_>| {
             let guess = ask.need.bytes.saturating_sub(candidate.free_bytes());
             let known = shorts.get(&candidate.agent).copied();
             known.unwrap_or(guess).max(layout::BLOCK_BYTES)
         };
         let without = ranked.iter().filter(|candidate| candidate.room.is_none());
-        let mut nearest: Vec<Candidate> = without.copied().collect();
+        let mut nearest: Vec<Candidate<'a>> = without.copied().collect();
         nearest.sort_by_key(lacks);
         nearest.truncate(count.max(1));
-        let piece = |candidate: &Candidate| {
+        let piece = |candidate: &Candidate<'_>| {
             let agent = state.agent(candidate.agent);
             let longest = agent.map_or(0, |agent| self.longest_piece_bytes(state, agent));
             lacks(candidate).min(longest)

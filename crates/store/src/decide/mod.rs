@@ -159,7 +159,11 @@ impl Leader {
         match request {
             Request::Mount { .. } => self.mount(state, request, now),
             Request::Unmount { agent } => self.unmount(state, *agent),
-            Request::Heartbeat { agent, incarnation } => self.heartbeat(*agent, *incarnation, now),
+            Request::Heartbeat {
+                agent,
+                incarnation,
+                load_permille,
+            } => self.heartbeat((*agent, *incarnation), *load_permille, now),
             Request::AgentGone { agent, incarnation } => {
                 Ok(self.agent_gone(state, *agent, *incarnation, now))
             }
@@ -181,6 +185,7 @@ impl Leader {
                 detail: _,
             } => Ok(self.copy_failed(*agent, *copy, now)),
             Request::Drain { agent, on } => self.drain(state, *agent, *on),
+            Request::LabelsSet { agent, labels } => self.labels_set(state, *agent, labels),
             Request::TaskCreate { tenant, key, wish } => self.task_create(state, tenant, key, wish),
             Request::TaskQuery { tenant, task } => self.task_query(state, tenant, *task),
             Request::QuotaSet { quota, policy } => self.quota_set(state, quota, policy),

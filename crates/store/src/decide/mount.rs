@@ -1,7 +1,7 @@
 //! Deciding what concerns agents: mount, unmount, heartbeat, connection closed.
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Incarnation, PoolTime, Reason, SegmentId, layout,
+    AgentId, AgentName, AgentUid, Incarnation, Labels, PoolTime, Reason, SegmentId, layout,
 };
 
 use super::{Outcome, Stop, refuse};
@@ -20,6 +20,7 @@ impl Leader {
             incarnation,
             segments: offers,
             highest_epoch,
+            labels,
         } = request
         else {
             return refuse(Reason::Internal, "not a mount");
@@ -47,7 +48,7 @@ impl Leader {
                 }
             }
         }
-        self.mount_anew(state, known, (name, *uid, *incarnation), offers)
+        self.mount_anew(state, known, (name, *uid, *incarnation, labels), offers)
     }
 
     /// Two live agents of one name would take each other's segments away in turn.
@@ -102,7 +103,7 @@ impl Leader {
         &mut self,
         state: &State,
         known: Option<AgentId>,
-        (name, uid, incarnation): (&AgentName, AgentUid, Incarnation),
+        (name, uid, incarnation, labels): (&AgentName, AgentUid, Incarnation, &Labels),
         offers: &[SegmentOffer],
     ) -> Outcome {
         let mut ops = Vec::new();
@@ -145,6 +146,7 @@ impl Leader {
             uid,
             incarnation,
             segments,
+            labels: labels.clone(),
         });
         let outstanding = self.outstanding(state, agent);
         let tenants_only = outstanding
@@ -208,8 +210,8 @@ impl Leader {
 
     pub(super) fn heartbeat(
         &mut self,
-        agent: AgentId,
-        incarnation: Incarnation,
+        (agent, incarnation): (AgentId, Incarnation),
+        load_permille: u16,
         now: PoolTime,
     ) -> Outcome {
         let leaving = self.overlay.agents.contains_key(&agent);
@@ -226,6 +228,7 @@ impl Leader {
         contact.last_heard = now;
         contact.acknowledged = true;
         contact.suspect_since = None;
+        contact.load_permille = load_permille;
         if !was_alive {
             self.effects.wake(WaitOn::Space);
             self.agent_answers();

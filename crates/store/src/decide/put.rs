@@ -7,7 +7,7 @@ use crate::effects::Discard;
 use crate::leader::Leader;
 use crate::objects::ObjectRef;
 use crate::place::stripe::{Load, extents_max};
-use crate::place::{Candidate, Need, Wish, rank};
+use crate::place::{Candidate, Need, Site, Wanted, hosts};
 use crate::quota::{Charge, Exceeded};
 use crate::reply::Refusal;
 use crate::request::{MAX_REPLICAS, PutMode, Request};
@@ -40,6 +40,17 @@ impl Ask<'_> {
             agent,
             size_bytes: self.need.size_bytes,
             extents_max: self.extents_max,
+        }
+    }
+
+    /// What the choice of agents needs to know of it.
+    pub(super) fn wanted(&self) -> Wanted<'_> {
+        let (tenant, key, replicas) = (self.tenant, self.key, self.replicas());
+        Wanted {
+            tenant,
+            key,
+            replicas,
+            preferred: self.preferred,
         }
     }
 
@@ -121,25 +132,6 @@ impl Leader {
         self.grant_best(state, &ask, bytes, now, random)
     }
 
-    /// Grants a put on the agents that suit it best. `bytes` is what its tenant holds with it.
-    fn grant_best(
-        &mut self,
-        state: &State,
-        ask: &Ask<'_>,
-        bytes: u64,
-        now: PoolTime,
-        random: &mut dyn FnMut() -> u64,
-    ) -> Outcome {
-        let (mut candidates, slab_bytes) = self.candidates(state, ask)?;
-        // Less than a slab per agent makes a small tenant.
-        let wish = Wish {
-            preferred: ask.preferred,
-            compact: bytes < slab_bytes.saturating_mul(candidates.len() as u64),
-        };
-        rank(&mut candidates, ask.replicas(), wish, random);
-        self.grant(state, ask, (&mut candidates, slab_bytes), now)
-    }
-
     /// Whether a put may take the place of an object.
     fn may_replace(
         &mut self,
@@ -204,8 +196,13 @@ impl Leader {
 
     /// What every agent that answers and is large enough could offer, and the largest slab of them
     /// all, in bytes.
-    fn candidates(&self, state: &State, ask: &Ask<'_>) -> Result<(Vec<Candidate>, u64), Stop> {
+    pub(super) fn candidates<'a>(
+        &self,
+        state: &'a State,
+        ask: &Ask<'_>,
+    ) -> Result<(Vec<Candidate<'a>>, u64), Stop> {
         let (asked, mut known, mut answer, mut slab_bytes) = (ask.replicas(), 0, 0, 0);
+        let (mut known_sites, mut sites) = (Vec::new(), Vec::new());
         let mut candidates = Vec::with_capacity(state.agents.len());
         for (id, agent) in state.agents() {
             let segments = self.segments_of(state, agent);
@@ -213,8 +210,10 @@ impl Leader {
                 continue;
             };
             known += 1;
+            known_sites.push(Site::of(id, agent));
             if self.takes_new(state, id) {
                 answer += 1;
+                sites.push(Site::of(id, agent));
                 slab_bytes = largest.max(slab_bytes);
                 if largest >= ask.need.bytes || self.may_stripe(state, agent, ask) {
                     candidates.push(self.survey(state, ask.tenant, (id, agent), ask.need));
@@ -233,7 +232,11 @@ impl Leader {
                 detail,
             );
         }
-        if candidates.is_empty() || (ask.strict && candidates.len() < asked) {
+        if ask.strict {
+            enough_hosts(asked, &known_sites, &sites)?;
+        }
+        let fitting = || hosts(candidates.iter().map(|c| c.site));
+        if candidates.is_empty() || (ask.strict && fitting() < asked) {
             let Need { size_bytes, bytes } = ask.need;
             return refuse(
                 Reason::TooLarge,
@@ -263,4 +266,28 @@ impl Leader {
 fn needed(size_bytes: u64, replicas: u8) -> Result<(Need, Charge), Stop> {
     let all = Need::of(size_bytes).zip(Charge::of_put(size_bytes, replicas));
     all.ok_or_else(|| Refusal::new(Reason::TooLarge, format!("asked {size_bytes}")).into())
+}
+
+/// Refuses what wants more replicas than there are hosts for them.
+fn enough_hosts(asked: usize, known: &[Site<'_>], answer: &[Site<'_>]) -> Result<(), Stop> {
+    let count = |sites: &[Site<'_>]| hosts(sites.iter().copied());
+    let (known, answering) = (count(known), count(answer));
+    if answering >= asked {
+        return Ok(());
+    }
+    let mut names: Vec<&str> = answer.iter().map(|site| site.host).collect();
+    names.sort_unstable();
+    names.dedup();
+    let detail = format!(
+        "asked {asked}, mounted on {known} hosts, of them answer {answering}: {}",
+        names.join(", ")
+    );
+    refuse(
+        if known < asked {
+            Reason::TooFewHosts
+        } else {
+            Reason::NoAgents
+        },
+        detail,
+    )
 }

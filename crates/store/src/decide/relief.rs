@@ -72,7 +72,7 @@ impl Leader {
         state: &State,
         tenant: &TenantId,
         Lack { need, asked_bytes }: Lack,
-        ranked: &[Candidate],
+        ranked: &[Candidate<'_>],
         now: PoolTime,
     ) -> Outcome {
         let without = || ranked.iter().filter(|candidate| candidate.room.is_none());

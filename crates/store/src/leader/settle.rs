@@ -26,10 +26,19 @@ impl Leader {
                 self.soft
                     .contacts
                     .insert(*agent, Contact::mounted(*incarnation, true, now));
+                self.roster.outdate();
                 self.agent_answers();
             }
             Op::SegmentLost { segment, .. } => {
+                self.roster.outdate();
                 self.forget_segment(state, *segment, lost_agent);
+            }
+            Op::AgentForgotten { .. } => self.roster.outdate(),
+            Op::AgentLabels { .. } => {
+                self.roster.outdate();
+                // What found too few hosts may find them now.
+                self.moves.wake();
+                self.moves.queue.look();
             }
             Op::SlabReady { slab } => {
                 let fresh = Empty {

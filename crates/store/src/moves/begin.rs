@@ -134,10 +134,9 @@ impl Leader {
     ) -> Result<Vec<Extent>, Begun> {
         let need = Need::of(object.size_bytes()).ok_or(Begun::No)?;
         let most = extents_max(&object.key().to_key());
-        let holders: Vec<AgentId> = object.held_extents().map(|e| e.slab.agent).collect();
         let targets = match wanted.target {
             Some(target) => vec![target],
-            None => self.copy_targets(state, tenant, need, &holders),
+            None => self.targets(state, (tenant, object), wanted, need, now),
         };
         let mut first_free = None;
         for target in &targets {

@@ -30,7 +30,9 @@ impl Blocked {
     pub const fn text(self) -> &'static str {
         match self {
             Self::NoSpace => "no space: the other agents have no room; remove objects or add nodes",
-            Self::NoAgent => "no agent: every other agent is silent, draining or has the object",
+            Self::NoAgent => {
+                "no agent: every other agent is silent, draining or on a host that has the object"
+            }
             Self::NoSource => "no source: no agent that has the object answers",
             Self::Quota => "quota: one more replica would break the limit of the tenant",
         }

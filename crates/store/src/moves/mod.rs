@@ -103,6 +103,8 @@ pub(crate) struct Moves {
     /// What may be started now, in bytes; below 0 after an object larger than what was left.
     budget_bytes: i64,
     budget_at: PoolTime,
+    /// How many agents may still be looked at in this turn.
+    looks_left: usize,
     counts: BTreeMap<Why, MoveCounts>,
     pub(crate) tasks: BTreeMap<TaskId, TaskWork>,
     /// What this leader has moved off each agent, and why it stopped.
@@ -135,6 +137,7 @@ impl Moves {
             queue: Queue::new(state.objects() > 0, settings),
             budget_bytes: 0,
             budget_at: now,
+            looks_left: 0,
             counts: BTreeMap::new(),
             tasks: state.tasks.open().map(work).collect(),
             drains: BTreeMap::new(),

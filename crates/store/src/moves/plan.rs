@@ -8,17 +8,25 @@ use crate::leader::Leader;
 use crate::objects::{ObjectId, ObjectRef};
 use crate::op::Op;
 use crate::overlay::TenantOp;
+use crate::place::Need;
 use crate::request::MAX_REPLICAS;
 use crate::segment::slab_key;
 use crate::state::State;
 
 /// The most objects of the queue that one turn tries to copy.
 const TRIED_MAX: usize = 256;
+/// So many agents are looked at in one turn for room: at about 2 us each no turn takes longer for
+/// it than 5 ms. In a pool that has no room, and more agents than that, one object is tried.
+const LOOKS_MAX: usize = 2_048;
+/// After this long a copy for which no room was found is tried elsewhere, in milliseconds.
+const REDRAWN_MS: u64 = 30_000;
+
 impl Leader {
     /// Begins what should be copied now; the ops are to be proposed like those of a decision.
     /// [`Self::tick`] does it too; to be called between ticks while [`Self::has_moves`].
     pub fn moves(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
         self.moves.refill(&self.settings, now);
+        self.moves.looks_left = LOOKS_MAX;
         self.ask_again(now);
         self.choose_sparse(state, now);
         self.walk_tables(state, now);
@@ -130,7 +138,9 @@ impl Leader {
 
     /// Whether one more copy may be begun now.
     pub(super) fn may_copy(&self) -> bool {
-        self.overlay.copies.by_id.len() < self.settings.max_moves && self.moves.has_budget()
+        self.overlay.copies.by_id.len() < self.settings.max_moves
+            && self.moves.has_budget()
+            && self.moves.looks_left > 0
     }
 
     /// What is to become of an object that is queued.
@@ -160,6 +170,39 @@ impl Leader {
         })
     }
 
+    /// Agents that may take a copy of an object, the best first.
+    pub(super) fn targets(
+        &mut self,
+        state: &State,
+        (tenant, object): (&TenantId, ObjectRef<'_>),
+        wanted: &Wanted,
+        need: Need,
+        now: PoolTime,
+    ) -> Vec<AgentId> {
+        let holders: Vec<AgentId> = object.held_extents().map(|e| e.slab.agent).collect();
+        let stay = self.others(state, object, wanted.instead_of);
+        let sites = Self::sites(state, stay.into_iter());
+        // The same ones while a slab is on its way; others later, if that came to nothing.
+        let lot = [object.version().counter, now.0 / REDRAWN_MS].map(u64::to_le_bytes);
+        let lot = (tenant, lot.as_flattened());
+        let fits = |leader: &Self, agent| leader.has_room(state, (tenant, agent, wanted.why), need);
+        let (targets, looks) = self.copy_targets(state, lot, need, (&holders, &sites), fits);
+        self.moves.looks_left = self.moves.looks_left.saturating_sub(looks);
+        targets
+    }
+
+    /// The agents of the replicas that stay when that of one agent goes.
+    pub(super) fn others(
+        &self,
+        state: &State,
+        object: ObjectRef<'_>,
+        instead_of: Option<AgentId>,
+    ) -> Vec<AgentId> {
+        let kept = self.kept(state, object);
+        let agents = kept.iter().flatten().map(|extent| extent.slab.agent);
+        agents.filter(|agent| Some(*agent) != instead_of).collect()
+    }
+
     /// Whether a tenant is to go.
     pub(super) fn tenant_leaves(&self, state: &State, tenant: &TenantId) -> bool {
         let op = self.overlay.tenant_op(tenant);
@@ -181,7 +224,12 @@ impl Leader {
         let goes = |agent: AgentId| kept.iter().flatten().any(|e| e.slab.agent == agent);
         let instead_of = copy.instead_of.filter(|agent| goes(*agent));
         let stays = |agent: &&AgentId| Some(**agent) != instead_of;
-        let is_taken = holders.iter().filter(stays).any(|agent| *agent == target);
+        let is_taken = holders.iter().filter(stays).any(|agent| *agent == target)
+            // Hosts may have got other names meanwhile. A move within an agent changes no host.
+            || (instead_of != Some(target) && {
+                let others = self.others(state, object, instead_of);
+                Self::is_host_taken(state, target, others.into_iter())
+            });
         let grows = usize::from(instead_of.is_none());
         let fits = object.version() == copy.version
             && !kept.is_empty()

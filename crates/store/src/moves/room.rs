@@ -1,6 +1,5 @@
-//! Room for copies: holes on their targets, and who the targets are.
+//! Room for copies: holes on their targets.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use larder_types::{AgentId, Extent, PoolTime, SegmentId, TenantId};
@@ -30,28 +29,6 @@ impl Leader {
     pub(crate) fn takes_new(&self, state: &State, agent: AgentId) -> bool {
         let contact = self.soft.contacts.get(&agent);
         contact.is_some_and(|c| c.is_alive()) && !state.is_draining(agent)
-    }
-
-    /// Agents that may take a copy of an object which has replicas on `holders`: the one with the
-    /// most room first.
-    pub(super) fn copy_targets(
-        &self,
-        state: &State,
-        tenant: &TenantId,
-        need: Need,
-        holders: &[AgentId],
-    ) -> Vec<AgentId> {
-        let mut targets: Vec<(Reverse<u64>, AgentId)> = state
-            .agents()
-            .filter(|(id, _)| self.takes_new(state, *id) && !holders.contains(id))
-            .map(|(id, agent)| {
-                let own = self.space.owned(id, tenant).map_or(0, |o| o.free_bytes);
-                let (unused, _) = self.unused(state, agent, need);
-                (Reverse(own.saturating_add(unused)), id)
-            })
-            .collect();
-        targets.sort_unstable();
-        targets.into_iter().map(|(_, id)| id).collect()
     }
 
     /// Reserves room for a replica on an agent, in one piece if there is a hole, or nothing. Slabs
@@ -116,6 +93,37 @@ impl Leader {
             self.holes_changed(state, slab);
         }
         Room::Reserved(extents)
+    }
+
+    /// Whether an agent has, or may have, room for a copy.
+    pub(super) fn has_room(
+        &self,
+        state: &State,
+        (tenant, agent, why): (&TenantId, AgentId, Why),
+        need: Need,
+    ) -> bool {
+        let place = (tenant, agent, why);
+        self.copy_hole(state, place, need).is_some()
+            || !matches!(self.other_room(state, place, need), Room::Nothing)
+            || self.may_have_pieces(state, place, need)
+    }
+
+    /// Whether an agent has as many free bytes as a copy that may be cut needs: the pieces are
+    /// looked for only where it is tried.
+    fn may_have_pieces(
+        &self,
+        state: &State,
+        (tenant, agent, why): (&TenantId, AgentId, Why),
+        need: Need,
+    ) -> bool {
+        let own = self.space.owned(agent, tenant).map_or(0, |o| o.free_bytes);
+        let unused = || {
+            let known = state.agent(agent);
+            let may_give = !why.adds() || self.may_take(state, tenant);
+            let known = known.filter(|_| may_give);
+            known.map_or(0, |known| self.unused(state, known, need).0)
+        };
+        need.may_be_cut() && own.saturating_add(unused()) >= need.bytes
     }
 
     fn copy_hole(

@@ -5,6 +5,7 @@ use larder_types::{AgentId, PoolTime, Reason, TaskId};
 use super::begin::{Begun, Wanted};
 use super::{Blocked, TaskWork, Why};
 use crate::leader::Leader;
+use crate::objects::ObjectRef;
 use crate::op::Op;
 use crate::overlay::TenantOp;
 use crate::state::State;
@@ -176,7 +177,7 @@ impl Leader {
             TaskWish::Copy { targets } => {
                 match targets.iter().find(|agent| !holders.contains(agent)) {
                     None => Step::Over(Ok(())),
-                    Some(target) => self.to(state, id, *target, None),
+                    Some(target) => self.to(state, (id, object), *target, None),
                 }
             }
             TaskWish::Move { source, target } => {
@@ -184,7 +185,7 @@ impl Leader {
                     (false, true) => Step::Over(Ok(())),
                     (false, false) => Step::Over(Err(Reason::NoReplicaThere)),
                     (true, true) => Step::Drop(*source),
-                    (true, false) => self.to(state, id, *target, Some(*source)),
+                    (true, false) => self.to(state, (id, object), *target, Some(*source)),
                 }
             }
         }
@@ -193,16 +194,20 @@ impl Leader {
     fn to(
         &self,
         state: &State,
-        task: TaskId,
+        (task, object): (TaskId, ObjectRef<'_>),
         target: AgentId,
         instead_of: Option<AgentId>,
     ) -> Step {
         let known = state
             .agent(target)
             .filter(|agent| !agent.segments.is_empty());
+        let others = self.others(state, object, instead_of);
         match known {
             None => Step::Over(Err(Reason::AgentUnknown)),
             Some(agent) if agent.draining => Step::Over(Err(Reason::AgentDraining)),
+            Some(_) if Self::is_host_taken(state, target, others.into_iter()) => {
+                Step::Over(Err(Reason::HostTaken))
+            }
             Some(_) if !self.takes_new(state, target) => Step::Wait,
             Some(_) => Step::Copy(Wanted {
                 why: Why::Task,

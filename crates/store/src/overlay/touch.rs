@@ -51,16 +51,7 @@ impl Overlay {
             }
             Op::PinSet {
                 tenant, key, pin, ..
-            } => {
-                let entry = self.tenants.entry(tenant.clone()).or_default();
-                entry.touched.insert(key.clone());
-                let object = state.object(tenant, key);
-                let object = object.filter(|object| object.attributes().pin != Pin::Hard);
-                if let (Some(object), Pin::Hard) = (object, pin) {
-                    let bytes = object.charge_bytes().unwrap_or(u64::MAX);
-                    self.pin(tenant, key, bytes);
-                }
-            }
+            } => self.touch_pin(state, (tenant, key), *pin),
             Op::Released { extents } => {
                 let places = extents
                     .iter()
@@ -77,6 +68,7 @@ impl Overlay {
                 }
             }
             Op::AgentDrain { agent, .. } => self.touch_agent(*agent),
+            Op::AgentLabels { agent, .. } => drop(self.labelled.insert(*agent)),
             Op::TaskCreated { .. } => self.tasks_created += 1,
             Op::TaskEnded { .. } => {}
             Op::QuotaSet { quota, .. } | Op::QuotaDelete { quota } => {
@@ -144,6 +136,7 @@ impl Overlay {
             }
             Op::SegmentSwept { segment, .. } => drop(self.sweeping.remove(segment)),
             Op::AgentDrain { agent, .. } => self.settle_agent(*agent),
+            Op::AgentLabels { agent, .. } => drop(self.labelled.remove(agent)),
             Op::TaskCreated { .. } => {
                 self.tasks_created = self.tasks_created.saturating_sub(1);
             }
@@ -182,6 +175,16 @@ impl Overlay {
     fn touch_key(&mut self, tenant: &TenantId, key: &Key) {
         let entry = self.tenants.entry(tenant.clone()).or_default();
         entry.touched.insert(key.clone());
+    }
+
+    fn touch_pin(&mut self, state: &State, (tenant, key): (&TenantId, &Key), pin: Pin) {
+        self.touch_key(tenant, key);
+        let object = state.object(tenant, key);
+        let object = object.filter(|object| object.attributes().pin != Pin::Hard);
+        if let (Some(object), Pin::Hard) = (object, pin) {
+            let bytes = object.charge_bytes().unwrap_or(u64::MAX);
+            self.pin(tenant, key, bytes);
+        }
     }
 
     fn settle_key(&mut self, tenant: &TenantId, key: &Key) {

@@ -142,6 +142,7 @@ impl Books {
             | Op::SlabReturned { .. }
             | Op::PinSet { .. }
             | Op::AgentDrain { .. }
+            | Op::AgentLabels { .. }
             | Op::TaskCreated { .. }
             | Op::TaskEnded { .. }
             | Op::Released { .. } => {}

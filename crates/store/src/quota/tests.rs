@@ -39,6 +39,7 @@ fn pool(policy: TenantPolicy) -> (State, Leader) {
         uid: AgentUid(1),
         incarnation: Incarnation(1),
         segments: vec![segment],
+        labels: larder_types::Labels::default(),
     };
     let tenant = red();
     for op in [mounted, Op::TenantSet { tenant, policy }] {

@@ -222,6 +222,7 @@ fn a_heartbeat_of_another_life_or_of_nobody_is_refused() {
     let beat = |incarnation| Request::Heartbeat {
         agent,
         incarnation: Incarnation(incarnation),
+        load_permille: 0,
     };
     assert_eq!(world.answer(beat(1)), Ok(Reply::Done));
     assert_eq!(world.reason(beat(2)), Reason::SessionUnknown);

@@ -41,6 +41,7 @@ fn bad_mounts(pool: &Pool) -> Vec<Op> {
         uid: AgentUid(1),
         incarnation: Incarnation(1),
         segments,
+        labels: larder_types::Labels::default(),
     };
     let generation = SegmentGeneration(1);
     let (slabs, slab_bytes) = (2, SLAB);

@@ -82,6 +82,12 @@ pub(super) enum Act {
         agent: usize,
         on: bool,
     },
+    /// Somebody says where an agent is, or takes that back.
+    Label {
+        agent: usize,
+        host: Option<u8>,
+        zone: Option<u8>,
+    },
     Task {
         tenant: usize,
         key: u8,
@@ -188,5 +194,8 @@ fn on_pool() -> impl Strategy<Value = Act> {
         4 => pass.prop_map(Act::Pass),
         1 => (0..4usize).prop_map(Act::FailOver),
         2 => (agent(), any::<bool>()).prop_map(|(agent, on)| Act::Drain { agent, on }),
+        1 => (agent(), prop::option::of(1..4u8), prop::option::of(1..4u8)).prop_map(
+            |(agent, host, zone)| Act::Label { agent, host, zone }
+        ),
     ]
 }

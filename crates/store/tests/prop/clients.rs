@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use larder_store::{PutMode, QuotaPolicy, Reply, Request, Settings, TaskWish, TenantPolicy};
 use larder_types::{
-    AgentId, Attributes, Borrowing, Extent, GroupId, Key, Pin, QuotaName, SessionId, TenantId,
-    Version,
+    AgentId, Attributes, Borrowing, Extent, GroupId, Key, Label, Labels, Pin, QuotaName, SessionId,
+    TenantId, Version,
 };
 
 use super::acts::Act;
@@ -95,6 +95,10 @@ impl Put {
     }
 }
 
+fn label(text: &str) -> Label {
+    Label::new(text).expect("a label")
+}
+
 /// The quota that tenants share.
 fn shared() -> QuotaName {
     QuotaName::new("shared").expect("a name")
@@ -133,6 +137,9 @@ impl Clients {
             ..Settings::default()
         };
         let mut world = World::with_settings(settings, seed, agents, 4);
+        // The last two are on one machine.
+        let host = world.agents[AGENTS - 2].name.to_string();
+        world.agents[AGENTS - 1].labels.host = Some(label(&host));
         world.settle();
         TENANTS
             .iter()
@@ -395,6 +402,16 @@ impl Clients {
             Act::Drain { agent, on } => {
                 if let Some(agent) = world.agents[agent].id {
                     world.ask(Request::Drain { agent, on });
+                }
+            }
+            Act::Label { agent, host, zone } => {
+                if let Some(agent) = world.agents[agent].id {
+                    let labels = Labels {
+                        host: host.map(|host| label(&format!("node-{host}"))),
+                        zone: zone.map(|zone| label(&format!("zone-{zone}"))),
+                        ..Labels::default()
+                    };
+                    world.ask(Request::LabelsSet { agent, labels });
                 }
             }
             _ => unreachable!("clients act on their own"),

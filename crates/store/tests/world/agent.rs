@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use larder_store::{Command, CopyOrder, Request, SegmentOffer};
 use larder_types::layout::reserved_bytes;
 use larder_types::{
-    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Registration, SegmentGeneration,
-    SegmentId, SlabRef, TenantId, Version,
+    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Labels, Registration,
+    SegmentGeneration, SegmentId, SlabRef, TenantId, Version,
 };
 
 /// A slab as the agent has it.
@@ -32,6 +32,10 @@ pub(crate) struct SimAgent {
     pub(crate) id: Option<AgentId>,
     pub(crate) epoch: Epoch,
     pub(crate) offers: Vec<SegmentOffer>,
+    /// Where it says that it is.
+    pub(crate) labels: Labels,
+    /// What its heartbeats say.
+    pub(crate) load_permille: u16,
     segments: Vec<SegmentId>,
     slabs: BTreeMap<(SegmentId, u16), Slab>,
     /// What was erased: no late write brings it back there.
@@ -64,6 +68,8 @@ impl SimAgent {
                 slab_bytes,
                 numa: 0,
             }],
+            labels: Labels::default(),
+            load_permille: 0,
             segments: Vec::new(),
             slabs: BTreeMap::new(),
             erased: BTreeSet::new(),
@@ -82,6 +88,7 @@ impl SimAgent {
             incarnation: self.incarnation,
             segments: self.offers.clone(),
             highest_epoch: self.epoch,
+            labels: self.labels.clone(),
         }
     }
 
@@ -128,6 +135,7 @@ impl SimAgent {
         self.outbox.push_back(Request::Heartbeat {
             agent: id,
             incarnation,
+            load_permille: self.load_permille,
         });
     }
 

@@ -54,6 +54,8 @@ pub(crate) struct World {
     checks: bool,
     /// What a follower of cache events believes.
     heard: Heard,
+    /// Whether an administrator said where some agent is.
+    relabelled: bool,
 }
 
 pub(crate) const SLAB: u64 = 2 * 1024 * 1024;
@@ -109,6 +111,7 @@ impl World {
             seen: BTreeMap::new(),
             checks: true,
             heard: Heard::default(),
+            relabelled: false,
         }
     }
 
@@ -285,9 +288,25 @@ impl World {
             return;
         }
         self.heard.check(&self.state);
+        self.relabelled |= matches!(op, Op::AgentLabels { .. });
+        if !self.relabelled {
+            self.check_hosts();
+        }
         assert_eq!(check(&self.state), [], "after {op:?}");
         assert_eq!(self.leader.check(&self.state), [], "after {op:?}");
         assert_eq!(self.standby.digest(), self.state.digest(), "after {op:?}");
+    }
+
+    /// No two replicas of an object are on one host, unless hosts got other names since.
+    pub(crate) fn check_hosts(&self) {
+        let host = |extent: &Extent| self.state.agent(extent.slab.agent).map(|a| a.host());
+        for (tenant, held) in self.state.tenants() {
+            for (key, object) in held.objects().iter() {
+                let replicas = object.replicas();
+                let hosts: BTreeSet<_> = replicas.iter().map(|r| r.first().map(host)).collect();
+                assert_eq!(hosts.len(), replicas.len(), "hosts of {key} of {tenant}");
+            }
+        }
     }
 
     fn note_eviction(&mut self, op: &Op) {
@@ -442,10 +461,11 @@ impl World {
             for agent in 0..self.agents.len() {
                 let sim = &self.agents[agent];
                 if let Some(id) = sim.id.filter(|_| sim.up && sim.connected) {
-                    let incarnation = sim.incarnation;
+                    let (incarnation, load_permille) = (sim.incarnation, sim.load_permille);
                     let ticket = self.ask(Request::Heartbeat {
                         agent: id,
                         incarnation,
+                        load_permille,
                     });
                     if matches!(self.taken(ticket), Some(Err(_))) {
                         self.agents[agent].disconnect();

@@ -575,6 +575,7 @@ fn calls_of_agents() -> Vec<Sample> {
         data_addr: "127.0.0.1:7070".to_owned(),
         segments: vec![offer],
         highest_epoch: epoch(),
+        labels: "host=h-1,zone=z.2,numa=1".parse().expect("labels"),
     };
     let mounted = Mounted {
         agent: AgentId(5),
@@ -590,6 +591,7 @@ fn calls_of_agents() -> Vec<Sample> {
         agent,
         incarnation,
         highest_epoch: epoch(),
+        load_permille: 250,
     };
     let commands = Commands {
         epoch: epoch(),

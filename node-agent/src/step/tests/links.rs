@@ -25,6 +25,7 @@ fn mounts_what_it_has_and_tells_the_data_side() {
     };
     assert_eq!(mount.highest_epoch, SAVED);
     assert_eq!(mount.data_addr, "192.0.2.1:4000");
+    assert_eq!(Ok(&mount.labels), "zone=z".parse().as_ref());
     let offers: Vec<_> = mount
         .segments
         .iter()
