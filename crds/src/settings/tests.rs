@@ -39,6 +39,8 @@ fn a_minimal_pool_gets_the_defaults() {
             masters: 1,
             node_selector: BTreeMap::new(),
             node_count: None,
+            drain_deadline_s: 600,
+            rack_label: "topology.larder.dev/rack".into(),
             agents: 2,
             dram_tier: "memory".into(),
             node_dram_bytes: 1 << 30,
