@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 
 use larder_client::{AgentName, GroupId, Pin};
+use larder_types::TenantId;
 
 use crate::bytes_text::parse_bytes;
 
@@ -108,6 +109,13 @@ pub(crate) enum Command {
     /// Say what a tenant may hold, and why a put would be refused.
     #[command(subcommand)]
     Quota(Quota),
+    /// Move all objects off an agent, so that it can leave without loss. Needs an administrator's
+    /// token.
+    #[command(subcommand)]
+    Drain(Drain),
+    /// Look at copies and moves that tenants asked for. Needs an administrator's token.
+    #[command(subcommand)]
+    Tasks(Tasks),
     /// Measure puts and gets; every byte is checked.
     Bench(Bench),
     /// Start a pool as processes of this machine.
@@ -280,6 +288,78 @@ pub(crate) struct Explain {
     /// Size of an object that is to be put, as in 64Ki or 1Mi.
     #[arg(long, value_parser = parse_bytes)]
     pub(crate) size: Option<u64>,
+    #[command(flatten)]
+    pub(crate) administration: Administration,
+}
+
+/// What `drain` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Drain {
+    /// Begin to move all objects off an agent; it takes nothing new.
+    Start(DrainWait),
+    /// Let an agent be filled again.
+    Cancel(DrainedAgent),
+    /// Say how much is left on an agent, and what is in the way.
+    Status(DrainWait),
+}
+
+/// Arguments of `drain cancel`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DrainedAgent {
+    /// Name of the agent; in a cluster that of its node.
+    pub(crate) agent: AgentName,
+    #[command(flatten)]
+    pub(crate) administration: Administration,
+}
+
+/// Arguments of `drain start` and `drain status`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DrainWait {
+    #[command(flatten)]
+    pub(crate) of: DrainedAgent,
+    /// Return once nothing is left on the agent.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// How long to wait for that at most, as in 30s or 10m.
+    #[arg(long, requires = "wait", default_value = "60m", value_parser = parse_duration)]
+    pub(crate) within: Duration,
+}
+
+/// What `tasks` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Tasks {
+    /// List tasks in the order in which they were asked for.
+    List(TasksList),
+    /// Show one task.
+    Show(TaskNumber),
+    /// End a task that is not over; what was copied stays.
+    Cancel(TaskNumber),
+}
+
+/// Arguments of `tasks list`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TasksList {
+    /// Only tasks of this tenant.
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) of: Option<TenantId>,
+    /// Only tasks that are not over.
+    #[arg(long)]
+    pub(crate) open: bool,
+    /// Only tasks behind this one.
+    #[arg(long, value_name = "TASK")]
+    pub(crate) after: Option<u64>,
+    /// At most so many.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) administration: Administration,
+}
+
+/// Arguments of `tasks show` and `tasks cancel`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TaskNumber {
+    /// Number of the task.
+    pub(crate) task: u64,
     #[command(flatten)]
     pub(crate) administration: Administration,
 }

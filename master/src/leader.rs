@@ -10,6 +10,7 @@ mod decide;
 mod events;
 mod peers;
 mod quotas;
+mod tasks;
 #[cfg(test)]
 mod tests;
 

@@ -291,6 +291,9 @@ reasons! {
     QuotaBorrow = (TenantQuotaExceeded, false, "quota_borrow",
         "the tenant has used its guarantee, and idle memory is kept for the guarantees of others; \
          remove objects, raise spec.guaranteed or add nodes; `larder quota explain` says more"),
+    /// See the advice.
+    TaskCanceled = (UnavailableInCurrentStatus, false, "task_canceled",
+        "an administrator ended the copy or move before it was done; what was copied stays"),
 }
 
 impl fmt::Display for Reason {

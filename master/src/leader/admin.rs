@@ -71,6 +71,19 @@ impl<L: Log> Leading<L> {
                 drop(reply.send(self.drain_status(&name)));
                 return;
             }
+            AdminAsk::TaskCancel(task) => {
+                return self.begin_admin(Request::TaskCancel { task }, reply);
+            }
+            AdminAsk::Task(task) => {
+                drop(reply.send(self.task(task)));
+                return;
+            }
+            AdminAsk::Tasks {
+                tenant,
+                open,
+                after,
+                limit,
+            } => self.tasks(tenant.as_ref(), open, after, limit),
             AdminAsk::QuotaSet(quota, policy) => {
                 return self.begin_admin(Request::QuotaSet { quota, policy }, reply);
             }
@@ -219,6 +232,8 @@ impl<L: Log> Leading<L> {
             "state": phase,
             "slabs_left": status.slabs_left,
             "bytes_left": status.bytes_left,
+            "extents_left": status.extents_left,
+            "objects_left": status.objects_left,
             "releasing_bytes": status.releasing_bytes,
             "moved_objects": status.moved_objects,
             "moved_bytes": status.moved_bytes,

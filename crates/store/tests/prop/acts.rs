@@ -89,6 +89,7 @@ pub(super) enum Act {
         source: Option<u8>,
         target: u8,
     },
+    CancelTask(usize),
 }
 
 pub(super) fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -187,5 +188,6 @@ fn on_pool() -> impl Strategy<Value = Act> {
         4 => pass.prop_map(Act::Pass),
         1 => (0..4usize).prop_map(Act::FailOver),
         2 => (agent(), any::<bool>()).prop_map(|(agent, on)| Act::Drain { agent, on }),
+        1 => (0..4usize).prop_map(Act::CancelTask),
     ]
 }
