@@ -75,7 +75,10 @@ async fn show(
             return Ok(0);
         }
         if status.state != "draining" {
-            let message = format!("{} is not being emptied; begin with `drain start`", status.name);
+            let message = format!(
+                "{} is not being emptied; begin with `drain start`",
+                status.name
+            );
             return Err(CliError::Taken(message));
         }
         if Instant::now() >= until {
@@ -137,6 +140,9 @@ mod tests {
         status.objects_left = None;
         status.blocked = None;
         status.state = "active".to_owned();
-        assert_eq!(line(&status), "n1 is in use: 3 pieces of objects with 2.0 MiB left");
+        assert_eq!(
+            line(&status),
+            "n1 is in use: 3 pieces of objects with 2.0 MiB left"
+        );
     }
 }

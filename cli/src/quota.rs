@@ -29,7 +29,10 @@ async fn explain(global: &Global, what: &Explain, output: &mut Output) -> Result
     let usage = match &what.tenant {
         Some(tenant) => {
             let path = format!("/v1/tenants/{tenant}/quota");
-            Administered::find(global, &what.administration).await?.get(&path).await?
+            Administered::find(global, &what.administration)
+                .await?
+                .get(&path)
+                .await?
         }
         None if what.administration.admin.is_some() => {
             let message = "say which tenant: `larder quota explain TENANT --admin ...`";

@@ -90,7 +90,10 @@ async fn list(global: &Global, wanted: &TasksList, output: &mut Output) -> Resul
 fn line(task: &Task) -> String {
     let gone = |agent: &Option<String>| agent.clone().unwrap_or_else(|| "a lost agent".to_owned());
     let targets: Vec<String> = task.targets.iter().map(gone).collect();
-    let key = task.key.clone().unwrap_or_else(|| format!("hex:{}", task.hex));
+    let key = task
+        .key
+        .clone()
+        .unwrap_or_else(|| format!("hex:{}", task.hex));
     let from = match (task.wish.as_str(), &task.source) {
         ("move", source) => format!(" from {}", gone(source)),
         _ => String::new(),

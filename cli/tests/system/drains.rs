@@ -31,7 +31,10 @@ fn an_agent_is_emptied_and_filled_again_and_every_object_stays() {
     let before = document(&pool, &["drain", "status", &holder]);
     assert_eq!(before["state"], "active");
     assert!(before["objects_left"].as_u64() > Some(0), "{before}");
-    let drained = document(&pool, &["drain", "start", &holder, "--wait", "--within", "60s"]);
+    let drained = document(
+        &pool,
+        &["drain", "start", &holder, "--wait", "--within", "60s"],
+    );
     let figures = ["state", "objects_left", "bytes_left"].map(|field| drained[field].clone());
     assert_eq!(figures, [json!("drained"), json!(0), json!(0)]);
     let out = pool.beside("again");
@@ -47,7 +50,10 @@ fn an_agent_is_emptied_and_filled_again_and_every_object_stays() {
     let said = administer(&pool, &["drain", "status", &holder, "--wait"]);
     assert!(said.failed(4, "taken").contains("drain start"));
     let said = administer(&pool, &["drain", "start", "nobody"]);
-    assert!(said.failed(3, "not_found").contains("no agent of that name"));
+    assert!(
+        said.failed(3, "not_found")
+            .contains("no agent of that name")
+    );
 
     let tasks = document(&pool, &["tasks", "list", "--of", "team-b", "--open"]);
     assert_eq!(tasks, json!({ "tasks": [], "next": null }));

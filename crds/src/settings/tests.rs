@@ -74,7 +74,7 @@ fn agents_are_enough_for_the_replicas() {
 fn an_unsound_pool_is_refused_with_every_field() {
     let refused = pool(json!({
         "masters": { "replicas": 3 },
-        "nodes": { "selector": { "-bad": "x", "": "x", "a/b/c": "x", "UP.case/x": "y" } },
+        "nodes": { "selector": { "-bad": "x", "": "x", "a/b/c": "x", "UP.case/x": "y" }, "rackLabel": "a b" },
         "placement": { "replicaFactor": 0 },
         "tiers": tier("99999999999999999999", "3Mi"),
     }))
@@ -90,6 +90,7 @@ fn an_unsound_pool_is_refused_with_every_field() {
             "spec.nodes.selector",
             "spec.nodes.selector",
             "spec.nodes.selector",
+            "spec.nodes.rackLabel",
             "spec.masters.replicas",
             "spec.placement.replicaFactor",
             "spec.tiers[0].size",

@@ -53,7 +53,13 @@ fn drains(scene: &Scene<'_>) -> Result<()> {
     let less = json!({ "spec": { "nodes": {
         "count": 1, "drain": { "deadlineSeconds": DEADLINE_S },
     } } });
-    scene.kubectl(&["patch", "cachepool/small", "--type=merge", "-p", &less.to_string()])?;
+    scene.kubectl(&[
+        "patch",
+        "cachepool/small",
+        "--type=merge",
+        "-p",
+        &less.to_string(),
+    ])?;
     // No master runs on these nodes, so nobody can say what they hold.
     scene.await_condition("cachepool/small", "ScaleInBlocked", "MasterNotReached")?;
     let leaves = format!("cachenode/small-{}", nodes.names[1]);

@@ -73,7 +73,9 @@ fn scale_to(pool: &Pool<'_>, count: u32) -> Result<()> {
 fn progress(pool: &Pool<'_>, node: &str) -> Result<Value> {
     until(&format!("{node} to tell its drain"), LIMIT, || {
         let nodes = pool.cache_nodes()?;
-        let found = nodes.iter().find(|one| one["spec"]["nodeName"] == json!(node));
+        let found = nodes
+            .iter()
+            .find(|one| one["spec"]["nodeName"] == json!(node));
         let found = found.with_context(|| format!("{node} left untold"))?;
         let drain = found["status"]["drain"].clone();
         let is_told = drain["state"] == json!("Draining") && drain["bytesLeft"].is_u64();
