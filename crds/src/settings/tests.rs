@@ -74,7 +74,10 @@ fn agents_are_enough_for_the_replicas() {
 fn an_unsound_pool_is_refused_with_every_field() {
     let refused = pool(json!({
         "masters": { "replicas": 3 },
-        "nodes": { "selector": { "-bad": "x", "": "x", "a/b/c": "x", "UP.case/x": "y" }, "rackLabel": "a b" },
+        "nodes": {
+            "selector": { "-bad": "x", "": "x", "a/b/c": "x", "UP.case/x": "y" },
+            "rackLabel": "a b",
+        },
         "placement": { "replicaFactor": 0 },
         "tiers": tier("99999999999999999999", "3Mi"),
     }))

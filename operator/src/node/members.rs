@@ -269,7 +269,8 @@ mod tests {
             let first = choose(&settings(count), LABEL, 1, &nodes, Some(&view), &Marks::new());
             prop_assert!(first.departing.is_subset(&first.nodes));
             let most = |leave: bool| {
-                let of = nodes.iter().filter(|one| !one.is_tainted && one.labels.contains_key(LABEL));
+                let stays = |one: &&NodeFacts| !one.is_tainted && one.labels.contains_key(LABEL);
+                let of = nodes.iter().filter(stays);
                 let of = of.filter(|one| first.departing.contains(&one.name) == leave);
                 of.map(|one| view.agents[&one.name].held_bytes()).collect::<Vec<_>>()
             };

@@ -2,7 +2,8 @@
 //!
 //! A member carries a label with the pool's uid, and the DaemonSet of the agents selects by it. So
 //! `spec.nodes.count` can choose among equal nodes, a node leaves only when it has moved its
-//! objects or had its time for that, and a pool that is made again under the same name inherits no node.
+//! objects or had its time for that, and a pool that is made again under the same name inherits no
+//! node.
 
 pub mod drain;
 pub mod facts;
