@@ -10,6 +10,12 @@ use larder_client::{AgentName, GroupId, Pin};
 
 use crate::bytes_text::parse_bytes;
 
+mod administration;
+
+pub(crate) use administration::{
+    Administration, Drain, DrainWait, DrainedAgent, Explain, Quota, TaskNumber, Tasks, TasksList,
+};
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
@@ -108,6 +114,13 @@ pub(crate) enum Command {
     /// Say what a tenant may hold, and why a put would be refused.
     #[command(subcommand)]
     Quota(Quota),
+    /// Move all objects off an agent, so that it can leave without loss. Needs an administrator's
+    /// token.
+    #[command(subcommand)]
+    Drain(Drain),
+    /// Look at copies and moves that tenants asked for. Needs an administrator's token.
+    #[command(subcommand)]
+    Tasks(Tasks),
     /// Measure puts and gets; every byte is checked.
     Bench(Bench),
     /// Start a pool as processes of this machine.
@@ -261,38 +274,6 @@ pub(crate) struct Ls {
     /// Show what is known of each object.
     #[arg(long, short = 'l')]
     pub(crate) long: bool,
-}
-
-/// What `quota` does.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Quota {
-    /// Explain the quota of this client's tenant, or of any by an administrator's token.
-    Explain(Explain),
-    /// List the quotas that tenants share. Needs an administrator's token.
-    List(Administration),
-}
-
-/// Arguments of `quota explain`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Explain {
-    /// Id of a tenant; without it the tenant as which this client connects.
-    pub(crate) tenant: Option<String>,
-    /// Size of an object that is to be put, as in 64Ki or 1Mi.
-    #[arg(long, value_parser = parse_bytes)]
-    pub(crate) size: Option<u64>,
-    #[command(flatten)]
-    pub(crate) administration: Administration,
-}
-
-/// Where a master is asked by an administrator. Without it the run folder of `larder up` says.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Administration {
-    /// Administration port of the master that leads, as host:port.
-    #[arg(long, requires = "admin_token_file")]
-    pub(crate) admin: Option<String>,
-    /// File with the token of an administrator or the operator.
-    #[arg(long, value_hint = ValueHint::FilePath)]
-    pub(crate) admin_token_file: Option<PathBuf>,
 }
 
 /// Arguments of `bench`.

@@ -33,6 +33,17 @@ pub(crate) enum CliError {
     /// No pool is where one was looked for.
     #[error("{0}")]
     NoPool(String),
+    /// A master refused what an administrator asked for.
+    #[error("{message}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// Who refused what, and why.
+        message: String,
+    },
+    /// What was waited for did not come in time.
+    #[error("{0}")]
+    Late(String),
     /// A pool cannot be started here.
     #[error("{0}")]
     CannotStart(String),
@@ -80,6 +91,14 @@ impl CliError {
         match self {
             Self::Client(error) => client_exit_code(error),
             Self::Usage(_) | Self::PoolFile(_) => EXIT_USAGE,
+            Self::Refused { status, .. } => match status {
+                404 => EXIT_NOT_FOUND,
+                504 => EXIT_DEADLINE,
+                400 | 422 => EXIT_USAGE,
+                401 | 403 | 409 => EXIT_REFUSED,
+                _ => EXIT_FAILED,
+            },
+            Self::Late(_) => EXIT_DEADLINE,
             Self::File { source, .. } if is_about_place(source) => EXIT_USAGE,
             Self::Taken(_) | Self::CannotStart(_) => EXIT_REFUSED,
             Self::NoPool(_)
@@ -95,6 +114,15 @@ impl CliError {
         match self {
             Self::Client(error) => error.code(),
             Self::Usage(_) | Self::PoolFile(_) => ErrorCode::InvalidParams,
+            Self::Refused { status, .. } => match status {
+                404 => ErrorCode::ObjectNotFound,
+                504 => ErrorCode::RpcTimeout,
+                400 | 422 => ErrorCode::InvalidParams,
+                401 | 403 => ErrorCode::IllegalClient,
+                409 | 503 => ErrorCode::UnavailableInCurrentStatus,
+                _ => ErrorCode::RpcFail,
+            },
+            Self::Late(_) => ErrorCode::RpcTimeout,
             Self::NoPool(_) => ErrorCode::RpcFail,
             Self::Taken(_) | Self::CannotStart(_) => ErrorCode::UnavailableInCurrentStatus,
             Self::File { source, .. } if is_about_place(source) => ErrorCode::InvalidParams,
@@ -110,6 +138,9 @@ impl CliError {
             Self::Usage(_) => "usage",
             Self::PoolFile(_) => "invalid_file",
             Self::NoPool(_) => "no_pool",
+            Self::Refused { status: 404, .. } => "not_found",
+            Self::Refused { .. } => "refused",
+            Self::Late(_) => "deadline_passed",
             Self::CannotStart(_) => "cannot_start",
             Self::Taken(_) => "taken",
             Self::File { .. } => "file",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, HOST};
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -21,29 +21,54 @@ type NoAnswer = Box<dyn std::error::Error + Send + Sync>;
 
 /// Gets a JSON document from `path` of the admin port at `addr`.
 pub(crate) async fn get_json(addr: &str, path: &str, token: &str) -> Result<Value, String> {
-    match timeout(LIMIT, get(addr, path, token)).await {
+    let (status, value) = send(addr, (Method::GET, path), token).await?;
+    if status == StatusCode::OK {
+        Ok(value)
+    } else {
+        Err(format!("{addr}: it answered {status}"))
+    }
+}
+
+/// Sends a request without a body to the admin port at `addr`: the status of the answer, and its
+/// JSON, null where there is none.
+pub(crate) async fn send(
+    addr: &str,
+    asked: (Method, &str),
+    token: &str,
+) -> Result<(StatusCode, Value), String> {
+    match timeout(LIMIT, exchange(addr, asked, token)).await {
         Ok(answer) => answer.map_err(|error| format!("{addr}: {error}")),
         Err(_) => Err(format!("{addr}: no answer within {} s", LIMIT.as_secs())),
     }
 }
 
-async fn get(addr: &str, path: &str, token: &str) -> Result<Value, NoAnswer> {
+async fn exchange(
+    addr: &str,
+    (method, path): (Method, &str),
+    token: &str,
+) -> Result<(StatusCode, Value), NoAnswer> {
     let stream = TcpStream::connect(addr).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let exchange = async {
-        let request = Request::get(path)
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
             .header(HOST, addr)
             .header(AUTHORIZATION, format!("Bearer {token}"))
             .body(Empty::<Bytes>::new())?;
         let response = sender.send_request(request).await?;
-        if response.status() != StatusCode::OK {
-            return Err(format!("it answered {}", response.status()).into());
-        }
+        let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_MAX_BYTES)
             .collect()
             .await?;
-        Ok(serde_json::from_slice(&body.to_bytes())?)
+        // A refusal by somebody else than a master need not be JSON.
+        let value = match serde_json::from_slice(&body.to_bytes()) {
+            Ok(value) => value,
+            Err(error) if status == StatusCode::OK => return Err(error.into()),
+            Err(_) => Value::Null,
+        };
+        Ok((status, value))
     };
     tokio::pin!(exchange);
     tokio::pin!(connection);

@@ -5,15 +5,18 @@
 //! target    which pool, tenant and agent a call goes to
 //! objects   put, get, exists, remove, ls, stat        bench    the same, measured
 //! quota     what tenants may hold, and why a put would be refused
+//! drain     emptying an agent           tasks    copies and moves that somebody asked for
 //! value     the bytes of an object: from a file or standard input, into a file
 //! up        a pool as processes of this machine       down, status   what became of it
 //! ```
 
+mod administer;
 mod args;
 mod bench;
 mod bytes_text;
 mod document;
 mod down;
+mod drain;
 mod environment;
 mod error;
 mod fetch;
@@ -26,6 +29,7 @@ mod programs;
 mod quota;
 mod status;
 mod target;
+mod tasks;
 mod up;
 mod value;
 
@@ -113,6 +117,8 @@ fn perform(args: Args, output: &mut Output) -> Result<u8, CliError> {
         Command::Stat(stat) if stat.keys.is_empty() => wait(objects::usage(&global, output)),
         Command::Stat(stat) => wait(pins::stat(&global, &stat.keys, output)),
         Command::Quota(quota) => wait(quota::quota(&global, &quota, output)),
+        Command::Drain(drain) => wait(drain::drain(&global, &drain, output)),
+        Command::Tasks(tasks) => wait(tasks::tasks(&global, &tasks, output)),
         Command::Bench(bench) => wait(bench::bench(&global, &bench, output)),
         Command::Up(up) => wait(up::up(&global, &up, output)),
         Command::Down => wait(down::down(&global, output)),

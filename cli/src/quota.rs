@@ -4,18 +4,14 @@ use larder_client::TenantUsage;
 use larder_types::{Borrowing, BoundKind, OnExceed};
 use larder_wire::quota::{CohortUsage, QuotaBound};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::administer::Administered;
 use crate::args::{Administration, Explain, Global, Quota};
 use crate::bytes_text::show_bytes;
-use crate::document::MasterRole;
 use crate::error::CliError;
-use crate::fetch::get_json;
-use crate::folder::RunFolder;
 use crate::output::Output;
-use crate::status::ask_roles;
-use crate::target::{connect, token_text};
+use crate::target::connect;
 
 /// Does what was asked.
 pub(crate) async fn quota(
@@ -33,7 +29,10 @@ async fn explain(global: &Global, what: &Explain, output: &mut Output) -> Result
     let usage = match &what.tenant {
         Some(tenant) => {
             let path = format!("/v1/tenants/{tenant}/quota");
-            ask(global, &what.administration, &path).await?
+            Administered::find(global, &what.administration)
+                .await?
+                .get(&path)
+                .await?
         }
         None if what.administration.admin.is_some() => {
             let message = "say which tenant: `larder quota explain TENANT --admin ...`";
@@ -64,7 +63,8 @@ async fn list(
     struct Quotas {
         quotas: Vec<CohortUsage>,
     }
-    let Quotas { quotas } = ask(global, administration, "/v1/quotas").await?;
+    let master = Administered::find(global, administration).await?;
+    let Quotas { quotas } = master.get("/v1/quotas").await?;
     let lines: Vec<String> = quotas.iter().map(|quota| quota_line(quota)).collect();
     let human = if lines.is_empty() {
         "no quotas".to_owned()
@@ -73,50 +73,6 @@ async fn list(
     };
     output.result(&json!({ "quotas": quotas }), &human)?;
     Ok(0)
-}
-
-/// Gets a document of the master that leads.
-async fn ask<T: DeserializeOwned>(
-    global: &Global,
-    administration: &Administration,
-    path: &str,
-) -> Result<T, CliError> {
-    let (addr, token) = match (&administration.admin, &administration.admin_token_file) {
-        (Some(addr), Some(file)) => (addr.clone(), token_text(file)?),
-        _ => of_folder(global, administration).await?,
-    };
-    let value: Value = get_json(&addr, path, &token)
-        .await
-        .map_err(|why| CliError::NoPool(format!("{path} is not to be had: {why}")))?;
-    serde_json::from_value(value).map_err(|error| {
-        let why = format!("the master at {addr} answers {path} in another form: {error}");
-        CliError::NoPool(why)
-    })
-}
-
-/// The admin port of the leader of the pool of this machine, and a token for it.
-async fn of_folder(
-    global: &Global,
-    administration: &Administration,
-) -> Result<(String, String), CliError> {
-    if !global.master.is_empty() {
-        let message = "with --master, say with --admin and --admin-token-file whom to ask";
-        return Err(CliError::Usage(message.to_owned()));
-    }
-    let mut document = RunFolder::find(global)?.document()?;
-    ask_roles(&mut document).await;
-    let leads = |master: &&crate::document::MasterDocument| master.role == MasterRole::Leader;
-    let leader = document.masters.iter().find(leads);
-    let Some(leader) = leader.or_else(|| document.masters.first()) else {
-        let message = format!("pool {} has no master", document.pool);
-        return Err(CliError::NoPool(message));
-    };
-    let file = administration.admin_token_file.as_ref();
-    let Some(file) = file.or_else(|| document.tokens.get("admin")) else {
-        let message = "the run folder names no administrator's token; use --admin-token-file";
-        return Err(CliError::Usage(message.to_owned()));
-    };
-    Ok((leader.admin_addr.clone(), token_text(file)?))
 }
 
 /// The explanation for people.

@@ -169,6 +169,7 @@ fn pool_cases() -> Vec<Case> {
     let case = |at, path, message| Case::new(Kind::Pool, at, path, message);
     let replicas = |count: u32| ("/spec/placement", Some(json!({ "replicaFactor": count })));
     let masters = |count: u32| set("/spec/masters", json!({ "replicas": count }));
+    let rack = |key: String| set("/spec/nodes/rackLabel", key);
     vec![
         case(
             "",
@@ -190,6 +191,15 @@ fn pool_cases() -> Vec<Case> {
         .passes(set2(("/spec/nodes", Some(json!({}))), replicas(3)))
         .passes(set("/spec/nodes/count", 0))
         .fails(set2(("/spec/nodes/count", Some(json!(2))), replicas(3))),
+        case(
+            "spec.nodes.rackLabel",
+            "spec.nodes.rackLabel",
+            "must have at most 63 characters behind the '/', as every label key",
+        )
+        .passes(rack("rack".to_owned()))
+        .passes(rack(format!("example.com/{}", "r".repeat(63))))
+        .fails(rack("r".repeat(64)))
+        .fails(rack(format!("example.com/{}", "r".repeat(64)))),
         case(
             "spec.masters.replicas",
             "spec.masters.replicas",

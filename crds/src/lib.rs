@@ -52,11 +52,12 @@ pub use condition::Condition;
 pub use definition::{GenerateError, generate, schema};
 pub use document::{Document, DocumentError, DocumentProblem, parse_documents};
 pub use node::{
-    CacheNode, CacheNodeSpec, CacheNodeStatus, HugepageFacts, MemoryFacts, NodeCapability,
+    CacheNode, CacheNodeSpec, CacheNodeStatus, DrainState, HugepageFacts, MemoryFacts,
+    NodeCapability, NodeDrain,
 };
 pub use pool::{
-    CachePool, CachePoolSpec, CachePoolStatus, Masters, Medium, Nodes, NodesStatus, Overcommit,
-    Phase, Placement, Quotas, Tier,
+    CachePool, CachePoolSpec, CachePoolStatus, Drain, Masters, Medium, Nodes, NodesStatus,
+    Overcommit, Phase, Placement, Quotas, Tier,
 };
 pub use pool_file::PoolFile;
 pub use problem::{Problem, Problems};

@@ -1,6 +1,8 @@
 //! `CacheNode`: one agent of one pool. The operator writes the spec, the agent the status.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::{self, Condition};
@@ -37,6 +39,13 @@ use crate::tenant::PoolRef;
         type_ = "string",
         description = "What of it is in use",
         json_path = ".status.memory.used"
+    ),
+    printcolumn(
+        name = "Drain",
+        type_ = "string",
+        description = "How it goes with moving its objects before it leaves",
+        priority = 1,
+        json_path = ".status.drain.state"
     ),
     printcolumn(
         name = "Age",
@@ -100,6 +109,46 @@ pub struct CacheNodeStatus {
     /// Number of segments that are mounted at the master.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segments: Option<u32>,
+    /// How it goes with moving the node's objects to others before it leaves the pool; absent
+    /// while it does not leave. The operator writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<NodeDrain>,
+}
+
+/// How a node that leaves its pool moves its objects to others.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeDrain {
+    /// One word.
+    pub state: DrainState,
+    /// When it began; the deadline counts from here.
+    pub started_at: Time,
+    /// Objects that are left; absent where nobody counts them, as with very many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects_left: Option<u64>,
+    /// Bytes that are left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_left: Option<u64>,
+    /// Pieces of objects that are left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents_left: Option<u64>,
+    /// What is in the way, or what became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub message: Option<String>,
+}
+
+/// How it goes with a drain.
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DrainState {
+    /// Objects are being moved, or wait for room elsewhere or for the master.
+    Draining,
+    /// Nothing is left; the node leaves.
+    Drained,
+    /// The master refuses to begin; it is asked again until the deadline.
+    Failed,
+    /// The deadline has passed; the node leaves without what is left.
+    TimedOut,
 }
 
 /// Memory that a node offers to its pool.

@@ -14,6 +14,13 @@ const MAX_NODES: u32 = 4096;
 /// Slab size of a tier that names none. Large enough that a pool of terabytes stays below the
 /// slab limit, small enough that many tenants share a node.
 const DEFAULT_SLAB_SIZE: &str = "64Mi";
+/// Label of a Node that names its rack, where a pool names none: Kubernetes knows zones only.
+const DEFAULT_RACK_LABEL: &str = "topology.larder.dev/rack";
+/// How long a node that leaves may take to move its objects, where a pool does not say, in
+/// seconds: 64 GiB at 110 MB/s, a tenth of the slowest network that a pool is put on.
+const DEFAULT_DRAIN_DEADLINE_S: u32 = 600;
+/// The longest that it may take, in seconds: a day.
+const MAX_DRAIN_DEADLINE_S: u32 = 86_400;
 
 // A pool's name becomes a prefix of the names of Services, which must start with a letter and
 // hold no dot, and of pods, which must stay below 63 with `-master-0` and a hash behind it.
@@ -144,7 +151,7 @@ impl Default for Masters {
 }
 
 /// The member nodes of a pool.
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Nodes {
     /// Labels that a node must carry to belong to the pool. Empty means every node.
@@ -158,6 +165,51 @@ pub struct Nodes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = MAX_NODES))]
     pub count: Option<u32>,
+    /// What happens to the objects of a node that leaves the pool.
+    #[serde(default)]
+    pub drain: Drain,
+    /// Key of the label of Nodes that names their rack. Replicas of an object are spread over
+    /// zones (topology.kubernetes.io/zone), racks and nodes.
+    #[serde(default = "default_rack_label")]
+    #[schemars(
+        regex(
+            pattern = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+        ),
+        length(max = 317)
+    )]
+    #[x_kube(validation = Rule::new("self.matches('^([^/]*/)?[^/]{1,63}$')")
+        .message("must have at most 63 characters behind the '/', as every label key"))]
+    pub rack_label: String,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self {
+            selector: BTreeMap::new(),
+            count: None,
+            drain: Drain::default(),
+            rack_label: default_rack_label(),
+        }
+    }
+}
+
+/// What happens to the objects of a node that leaves the pool.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drain {
+    /// How long the node may take to move them to other nodes, in seconds. Then it leaves without
+    /// those that are left. 0 means that it leaves at once and nothing is moved.
+    #[serde(default = "default_drain_deadline_s")]
+    #[schemars(range(min = 0, max = MAX_DRAIN_DEADLINE_S))]
+    pub deadline_seconds: u32,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self {
+            deadline_seconds: DEFAULT_DRAIN_DEADLINE_S,
+        }
+    }
 }
 
 // That a size is a power of two: it is at most 1Gi = 2^30 = 1073741824 and divides it.
@@ -287,10 +339,21 @@ pub struct NodesStatus {
     pub desired: u32,
     /// Nodes whose agent is ready.
     pub ready: u32,
+    /// Nodes that leave and still move their objects; absent means none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draining: Option<u32>,
 }
 
 fn one() -> u32 {
     1
+}
+
+fn default_rack_label() -> String {
+    DEFAULT_RACK_LABEL.to_owned()
+}
+
+const fn default_drain_deadline_s() -> u32 {
+    DEFAULT_DRAIN_DEADLINE_S
 }
 
 fn default_slab_size() -> Quantity {

@@ -38,6 +38,11 @@ pub struct PoolSettings {
     pub node_selector: BTreeMap<String, String>,
     /// `nodes.count`: how many matching nodes are used; `None` means all of them.
     pub node_count: Option<u32>,
+    /// How long a node that leaves may take to move its objects, in seconds; 0 means that it does
+    /// not.
+    pub drain_deadline_s: u32,
+    /// Key of the label that names a node's rack.
+    pub rack_label: String,
     /// How many agents `larder up` starts: `nodes.count`, or without it two, or as many as
     /// `replica_factor` when that is more.
     pub agents: u32,
@@ -107,6 +112,11 @@ impl CachePool {
             let message = format!("'{key}' is not a label key, such as example.com/disk");
             problems.push(Problem::new("spec.nodes.selector", message));
         }
+        let rack_label = &self.spec.nodes.rack_label;
+        if !is_label_key(rack_label) {
+            let message = format!("'{rack_label}' is not a label key, such as example.com/rack");
+            problems.push(Problem::new("spec.nodes.rackLabel", message));
+        }
         if self.spec.masters.replicas != 1 {
             let message = "must be 1; 3 and 5 come with replicated masters";
             problems.push(Problem::new("spec.masters.replicas", message));
@@ -135,6 +145,8 @@ impl CachePool {
             masters: self.spec.masters.replicas,
             node_selector: self.spec.nodes.selector.clone(),
             node_count,
+            drain_deadline_s: self.spec.nodes.drain.deadline_seconds,
+            rack_label: self.spec.nodes.rack_label.clone(),
             agents: node_count.unwrap_or(DEFAULT_AGENTS.max(replica_factor)),
             dram_tier,
             node_dram_bytes,

@@ -5,6 +5,7 @@ mod labels;
 pub(crate) mod objects;
 mod quotas;
 mod reject;
+mod tasks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,6 +96,8 @@ fn router(admin: Admin) -> Router {
             get(drain::status).put(drain::begin).delete(drain::end),
         )
         .route("/v1/agents/{name}/labels", put(labels::set))
+        .route("/v1/tasks", get(tasks::list))
+        .route("/v1/tasks/{task}", get(tasks::one).delete(tasks::cancel))
         .route("/v1/check", get(check))
         .fallback(|| async { Rejection::not_found("no such route") })
         .method_not_allowed_fallback(|| async { Rejection::method() })

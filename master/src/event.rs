@@ -1,6 +1,6 @@
 //! What the leader is told: one typed event, over one bounded channel, from everybody.
 
-use larder_types::{AgentName, Key, Labels, Principal, QuotaName, TenantId};
+use larder_types::{AgentName, Key, Labels, Principal, QuotaName, TaskId, TenantId};
 use larder_wire::{CallError, Header, Purpose, Refused, Welcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -73,6 +73,21 @@ pub(crate) enum AdminAsk {
     Labels(AgentName, Labels),
     /// How far an agent is emptied.
     DrainStatus(AgentName),
+    /// Where tasks stand, in the order of their numbers.
+    Tasks {
+        /// Only those of this tenant.
+        tenant: Option<TenantId>,
+        /// Only those that are not over.
+        open: bool,
+        /// Only those behind this one.
+        after: TaskId,
+        /// At most so many.
+        limit: usize,
+    },
+    /// Where one stands.
+    Task(TaskId),
+    /// End one.
+    TaskCancel(TaskId),
     /// Check the whole state.
     Check,
     /// Bring the gauges up to date.

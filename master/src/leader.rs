@@ -11,6 +11,7 @@ mod decide;
 mod events;
 mod peers;
 mod quotas;
+mod tasks;
 #[cfg(test)]
 mod tests;
 

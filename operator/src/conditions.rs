@@ -88,7 +88,7 @@ pub fn merge(
     list
 }
 
-/// The conditions whose status or reason is new: each is an event.
+/// The conditions whose status or reason is new: each is an event. So is each loss of objects.
 #[must_use]
 pub fn changed<'a>(old: &[Condition], wanted: &'a [Wanted]) -> Vec<&'a Wanted> {
     let is_new = |want: &&Wanted| {
@@ -96,6 +96,7 @@ pub fn changed<'a>(old: &[Condition], wanted: &'a [Wanted]) -> Vec<&'a Wanted> {
             one.type_ == want.condition.text()
                 && one.status == want.status_text()
                 && one.reason == want.reason.text()
+                && (want.reason != Reason::ObjectsLost || one.message == want.message)
         })
     };
     wanted.iter().filter(is_new).collect()

@@ -12,6 +12,8 @@ use crate::config::Config;
 use crate::error::Failures;
 use crate::master_api::{MasterApi, MasterViews};
 use crate::metrics::OperatorMetrics;
+use crate::node::leave::Drains;
+use crate::node::topology::Topology;
 use crate::pool::apply::RootKeys;
 use crate::reasons::Severity;
 use crate::stores::Stores;
@@ -28,6 +30,10 @@ pub struct Context {
     pub masters: MasterViews,
     /// Which pools have a root key.
     pub root_keys: RootKeys,
+    /// How the drains of nodes that leave are followed.
+    pub drains: Drains,
+    /// What masters were told of where agents stand.
+    pub topology: Topology,
     /// Publishes events; writes like any other.
     pub recorder: Recorder,
     /// What is counted.
@@ -38,7 +44,8 @@ pub struct Context {
     pub config: Config,
     /// Namespace of the operator's own pod.
     pub namespace: String,
-    /// Wall time for `lastTransitionTime`; nothing is decided by it.
+    /// Wall time: for `lastTransitionTime`, and for the deadlines of drains, which outlive an
+    /// operator.
     pub now: fn() -> Timestamp,
 }
 

@@ -51,6 +51,8 @@ use error::{Failures, ReconcileError};
 use feed::{TRIGGERS_MAX, Triggers};
 use master_api::{MasterApi, MasterViews};
 use metrics::OperatorMetrics;
+use node::leave::Drains;
+use node::topology::Topology;
 use pool::apply::RootKeys;
 use stores::Stores;
 
@@ -76,6 +78,8 @@ pub struct Parts {
     pub namespace: String,
     /// Name of its own pod.
     pub identity: String,
+    /// Wall time.
+    pub now: fn() -> jiff::Timestamp,
 }
 
 /// A [`Client`], which does not say what it is.
@@ -133,11 +137,13 @@ async fn lead(parts: &Parts) {
         master_api: parts.master_api.clone(),
         masters: MasterViews::default(),
         root_keys: RootKeys::default(),
+        drains: Drains::default(),
+        topology: Topology::default(),
         metrics: parts.metrics.clone(),
         failures: Failures::default(),
         config: parts.config.clone(),
         namespace: parts.namespace.clone(),
-        now: jiff::Timestamp::now,
+        now: parts.now,
     });
     context.metrics.turned();
     let limits = ControllerConfig::default()

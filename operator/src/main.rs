@@ -94,6 +94,7 @@ async fn main() -> anyhow::Result<()> {
         config,
         namespace: arguments.pod_namespace,
         identity: arguments.pod_name,
+        now: jiff::Timestamp::now,
     });
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -12,6 +12,9 @@ use tokio::sync::watch;
 
 use crate::names::PoolId;
 
+pub use agents::{AgentDocument, AgentLabels, DrainDocument, SegmentDocument};
+
+mod agents;
 pub mod http;
 pub mod tokens;
 
@@ -214,41 +217,6 @@ pub struct QuotaDocument {
     pub charged_objects: u64,
 }
 
-/// One entry of `GET /v1/agents`, as far as the operator needs it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct AgentDocument {
-    /// The agent's name: that of its node.
-    pub name: String,
-    /// Its mounted segments; empty once the master has lost it.
-    pub segments: Vec<SegmentDocument>,
-}
-
-/// One segment of an agent.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct SegmentDocument {
-    /// Bytes of a slab.
-    pub slab_bytes: u64,
-    /// Slabs.
-    pub slabs: u64,
-    /// Slabs that no tenant has.
-    pub free_slabs: u64,
-}
-
-impl AgentDocument {
-    /// Bytes of slabs that some tenant holds. A slab goes back when its last object is gone, so
-    /// 0 means that nothing is stored here.
-    #[must_use]
-    pub fn held_bytes(&self) -> u64 {
-        let held = |segment: &SegmentDocument| {
-            segment
-                .slabs
-                .saturating_sub(segment.free_slabs)
-                .saturating_mul(segment.slab_bytes)
-        };
-        self.segments.iter().map(held).fold(0, u64::saturating_add)
-    }
-}
-
 /// All that one look at a master showed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MasterView {
@@ -274,6 +242,19 @@ pub trait MasterApi: Send + Sync + Debug {
     fn set_quota<'a>(&'a self, pool: &'a PoolId, policy: &'a QuotaPolicy) -> Call<'a, ()>;
     /// Releases the tenants of a quota from it; one that is gone is no error.
     fn delete_quota<'a>(&'a self, pool: &'a PoolId, quota: &'a str) -> Call<'a, ()>;
+    /// Begins to move everything off an agent; the same again changes nothing.
+    fn drain<'a>(&'a self, pool: &'a PoolId, agent: &'a str) -> Call<'a, ()>;
+    /// Lets an agent be filled again; one that is gone is no error.
+    fn undrain<'a>(&'a self, pool: &'a PoolId, agent: &'a str) -> Call<'a, ()>;
+    /// How far an agent is emptied.
+    fn drain_status<'a>(&'a self, pool: &'a PoolId, agent: &'a str) -> Call<'a, DrainDocument>;
+    /// Says where an agent stands.
+    fn set_labels<'a>(
+        &'a self,
+        pool: &'a PoolId,
+        agent: &'a str,
+        labels: &'a AgentLabels,
+    ) -> Call<'a, ()>;
 }
 
 /// A look at a master, and the one before it.

@@ -65,7 +65,7 @@ pub enum ConditionType {
     LeaderElected,
     /// All wanted nodes have a ready agent.
     NodesReady,
-    /// Nodes that should leave the pool may not yet.
+    /// Nodes that should leave the pool cannot move their objects.
     ScaleInBlocked,
     /// What is guaranteed is there.
     Guaranteed,
@@ -146,9 +146,20 @@ reasons! {
     NodeTooSmall Warning ["CachePool" NodesReady "False", "CachePool" Ready "False"]
         "Matching nodes have less allocatable memory than the tiers need. Lower tiers.size.";
     NothingToRemove Normal ["CachePool" ScaleInBlocked "False"]
-        "Every node of the pool belongs to it.";
-    NodeHoldsObjects Warning ["CachePool" ScaleInBlocked "True"]
-        "A node that should leave holds objects, so it stays. Remove them, or keep the node.";
+        "No node has to leave the pool.";
+    NodesDraining Normal ["CachePool" ScaleInBlocked "False"]
+        "Nodes that leave move their objects to others first. How far each is stands in the \
+         status.drain of its CacheNode.";
+    DrainStalled Warning ["CachePool" ScaleInBlocked "True"]
+        "A node that leaves cannot move its objects; the message says what is in the way. At the \
+         deadline of spec.nodes.drain it leaves without them. Add nodes, remove objects, or raise \
+         spec.nodes.count again, and it stays.";
+    DrainRefused Warning ["CachePool" ScaleInBlocked "True"]
+        "The master does not take the order to move a node's objects; the message says what it \
+         said. It is asked again until the deadline of spec.nodes.drain.";
+    ObjectsLost Warning ["CachePool" ScaleInBlocked "False"]
+        "Nodes left with objects that were not moved before the deadline of spec.nodes.drain; the \
+         message says how many bytes. It stands until the next change of the spec.";
     Serving Normal ["CachePool" Ready "True", "CacheTenant" Ready "True",
         "CacheQuota" Ready "True", "CacheNode" Ready "True"]
         "It serves.";

@@ -136,6 +136,8 @@ mod tests {
             masters: 1,
             node_selector: std::collections::BTreeMap::new(),
             node_count: Some(agents),
+            drain_deadline_s: 600,
+            rack_label: "topology.larder.dev/rack".into(),
             agents,
             dram_tier: "dram".to_owned(),
             node_dram_bytes,

@@ -1,5 +1,6 @@
 //! The real program against real processes: up, the calls of a tenant, down.
 
+mod drains;
 mod library;
 mod life;
 mod objects;

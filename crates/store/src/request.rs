@@ -364,6 +364,11 @@ pub enum Request {
         /// Which task.
         task: TaskId,
     },
+    /// End a task that is not over, whoever asked for it. A copy under way ends by itself.
+    TaskCancel {
+        /// Which task.
+        task: TaskId,
+    },
     /// Set what the tenants of a cohort may hold together.
     QuotaSet {
         /// The quota.

@@ -282,6 +282,11 @@ impl State {
         self.tasks.get(task)
     }
 
+    /// Tasks with higher numbers, in order.
+    pub fn tasks_after(&self, task: TaskId) -> impl Iterator<Item = (TaskId, &Task)> {
+        self.tasks.after(task)
+    }
+
     /// Tasks that are not over.
     #[must_use]
     pub fn open_tasks(&self) -> usize {

@@ -1,6 +1,7 @@
 //! Tasks: copies and moves that somebody asked for, as the log knows them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use larder_types::{AgentId, Key, Reason, TaskId, TenantId, Version};
 
@@ -68,6 +69,12 @@ impl Tasks {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
         self.by_id.iter().map(|(id, task)| (*id, task))
+    }
+
+    /// Those with higher numbers, in order.
+    pub(crate) fn after(&self, id: TaskId) -> impl Iterator<Item = (TaskId, &Task)> {
+        let from = (Bound::Excluded(id), Bound::Unbounded);
+        self.by_id.range(from).map(|(id, task)| (*id, task))
     }
 
     /// Those that are not over.

@@ -298,6 +298,9 @@ reasons! {
     /// See the advice.
     HostTaken = (InvalidParams, false, "host_taken",
         "another replica of the object lies on the host of that agent; choose one of another host"),
+    /// See the advice.
+    TaskCanceled = (UnavailableInCurrentStatus, false, "task_canceled",
+        "an administrator ended the copy or move before it was done; what was copied stays"),
 }
 
 impl fmt::Display for Reason {

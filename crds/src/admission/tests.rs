@@ -177,6 +177,16 @@ fn wrong_types_are_named() {
         ),
         (
             Kind::Pool,
+            set("/spec/nodes/drain", json!({ "deadlineSeconds": 86_401 })),
+            "spec.nodes.drain.deadlineSeconds: must be at most 86400, not 86401",
+        ),
+        (
+            Kind::Pool,
+            set("/spec/nodes/drain", json!({ "deadlineSeconds": -1 })),
+            "spec.nodes.drain.deadlineSeconds: must be at least 0, not -1",
+        ),
+        (
+            Kind::Pool,
             set(SIZE, 1024),
             "spec.tiers[0].size: must be a string, not 1024; put it in quotes",
         ),

@@ -39,6 +39,8 @@ fn a_minimal_pool_gets_the_defaults() {
             masters: 1,
             node_selector: BTreeMap::new(),
             node_count: None,
+            drain_deadline_s: 600,
+            rack_label: "topology.larder.dev/rack".into(),
             agents: 2,
             dram_tier: "memory".into(),
             node_dram_bytes: 1 << 30,
@@ -72,7 +74,10 @@ fn agents_are_enough_for_the_replicas() {
 fn an_unsound_pool_is_refused_with_every_field() {
     let refused = pool(json!({
         "masters": { "replicas": 3 },
-        "nodes": { "selector": { "-bad": "x", "": "x", "a/b/c": "x", "UP.case/x": "y" } },
+        "nodes": {
+            "selector": { "-bad": "x", "": "x", "a/b/c": "x", "UP.case/x": "y" },
+            "rackLabel": "a b",
+        },
         "placement": { "replicaFactor": 0 },
         "tiers": tier("99999999999999999999", "3Mi"),
     }))
@@ -88,6 +93,7 @@ fn an_unsound_pool_is_refused_with_every_field() {
             "spec.nodes.selector",
             "spec.nodes.selector",
             "spec.nodes.selector",
+            "spec.nodes.rackLabel",
             "spec.masters.replicas",
             "spec.placement.replicaFactor",
             "spec.tiers[0].size",

@@ -13,6 +13,7 @@
 //! `LARDER_E2E_REQUIRE` holds `cluster`: then it is a failure.
 
 mod apiserver_chart;
+mod apiserver_drains;
 mod apiserver_faults;
 mod apiserver_repair;
 mod apiserver_rights;
@@ -63,6 +64,7 @@ fn apiserver_tests() -> Vec<Test> {
     [
         apiserver_faults::tests(),
         apiserver_scale::tests(),
+        apiserver_drains::tests(),
         apiserver_repair::tests(),
         apiserver_rights::tests(),
         apiserver_rules::tests(),

@@ -76,6 +76,8 @@ impl From<CallError> for Rejection {
     fn from(error: CallError) -> Self {
         let code = error.code();
         let status = match code {
+            _ if error.reason == Reason::AgentUnknown => StatusCode::NOT_FOUND,
+            ErrorCode::TaskNotFound => StatusCode::NOT_FOUND,
             ErrorCode::TenantNotRegistered | ErrorCode::ObjectNotFound => StatusCode::NOT_FOUND,
             ErrorCode::InvalidParams | ErrorCode::InvalidKey => StatusCode::BAD_REQUEST,
             ErrorCode::TenantNotEmpty => StatusCode::CONFLICT,

@@ -1,7 +1,7 @@
 //! What the admin port asks of the leader, and its documents.
 
 use larder_store::{Request, Tenant, check};
-use larder_types::{AgentId, AgentName, PoolTime, Reason, TenantId};
+use larder_types::{AgentId, AgentName, Key, PoolTime, Reason, TenantId};
 use larder_wire::CallError;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -16,48 +16,27 @@ use crate::log::Log;
 const FINDINGS_MAX: usize = 100;
 
 impl<L: Log> Leading<L> {
+    /// Begins a change, or answers a question at once.
     pub(super) fn ask(&mut self, ask: AdminAsk, reply: oneshot::Sender<AdminAnswer>) {
-        let answer = match ask {
-            AdminAsk::TenantSet(tenant, policy) => {
-                return self.begin_admin(Request::TenantSet { tenant, policy }, reply);
-            }
-            AdminAsk::TenantDelete(tenant) => {
-                return self.begin_admin(Request::TenantDelete { tenant }, reply);
-            }
+        let request = match ask {
+            AdminAsk::TenantSet(tenant, policy) => Request::TenantSet { tenant, policy },
+            AdminAsk::TenantDelete(tenant) => Request::TenantDelete { tenant },
             AdminAsk::Keys {
                 tenant,
                 prefix,
                 after,
                 limit,
-            } => {
-                let request = Request::List {
-                    tenant,
-                    prefix,
-                    after,
-                    limit,
-                };
-                return self.begin_admin(request, reply);
-            }
+            } => Request::List {
+                tenant,
+                prefix,
+                after,
+                limit,
+            },
             AdminAsk::Remove {
                 tenant,
                 keys,
                 if_unleased,
-            } => {
-                let remove = |key| {
-                    let tenant = tenant.clone();
-                    Ok(Request::Remove {
-                        tenant,
-                        key,
-                        if_unleased,
-                    })
-                };
-                let items: Vec<_> = keys.into_iter().map(remove).collect();
-                let deadline: PoolTime = self.core.now.plus_ms(DEADLINE_MS);
-                let origin = Origin::AdminMany(reply);
-                let call = Call::new(origin, items.len(), deadline, Instant::now());
-                self.begin(call, items);
-                return;
-            }
+            } => return self.begin_removal(&tenant, keys, if_unleased, reply),
             AdminAsk::Drain(name, on) => {
                 return self.begin_of_agent(&name, reply, |agent| Request::Drain { agent, on });
             }
@@ -65,25 +44,31 @@ impl<L: Log> Leading<L> {
                 let set = |agent| Request::LabelsSet { agent, labels };
                 return self.begin_of_agent(&name, reply, set);
             }
-            AdminAsk::DrainStatus(name) => {
+            AdminAsk::TaskCancel(task) => Request::TaskCancel { task },
+            AdminAsk::QuotaSet(quota, policy) => Request::QuotaSet { quota, policy },
+            AdminAsk::QuotaDelete(quota) => Request::QuotaDelete { quota },
+            question => {
                 // Whoever asked may have gone.
-                drop(reply.send(self.drain_status(&name)));
+                drop(reply.send(self.tell(question)));
                 return;
             }
-            AdminAsk::QuotaSet(quota, policy) => {
-                return self.begin_admin(Request::QuotaSet { quota, policy }, reply);
-            }
-            AdminAsk::QuotaDelete(quota) => {
-                return self.begin_admin(Request::QuotaDelete { quota }, reply);
-            }
-            AdminAsk::TenantQuota(tenant) => {
-                drop(reply.send(self.tenant_quota(&tenant)));
-                return;
-            }
-            AdminAsk::Quota(quota) => {
-                drop(reply.send(self.quota(&quota)));
-                return;
-            }
+        };
+        self.begin_admin(request, reply);
+    }
+
+    /// Answers a question.
+    fn tell(&mut self, question: AdminAsk) -> AdminAnswer {
+        Ok(match question {
+            AdminAsk::DrainStatus(name) => return self.drain_status(&name),
+            AdminAsk::Task(task) => return self.task(task),
+            AdminAsk::TenantQuota(tenant) => return self.tenant_quota(&tenant),
+            AdminAsk::Quota(quota) => return self.quota(&quota),
+            AdminAsk::Tasks {
+                tenant,
+                open,
+                after,
+                limit,
+            } => self.tasks(tenant.as_ref(), open, after, limit),
             AdminAsk::Quotas => self.quotas(),
             AdminAsk::Status => self.status(),
             AdminAsk::Tenants => self.tenants(),
@@ -97,9 +82,31 @@ impl<L: Log> Leading<L> {
                 }
                 Value::Null
             }
+            // A change, which `ask` has begun.
+            _ => return Err(CallError::new(Reason::Internal)),
+        })
+    }
+
+    fn begin_removal(
+        &mut self,
+        tenant: &TenantId,
+        keys: Vec<Key>,
+        if_unleased: bool,
+        reply: oneshot::Sender<AdminAnswer>,
+    ) {
+        let remove = |key| {
+            let tenant = tenant.clone();
+            Ok(Request::Remove {
+                tenant,
+                key,
+                if_unleased,
+            })
         };
-        // Whoever asked may have gone.
-        drop(reply.send(Ok(answer)));
+        let items: Vec<_> = keys.into_iter().map(remove).collect();
+        let deadline: PoolTime = self.core.now.plus_ms(DEADLINE_MS);
+        let origin = Origin::AdminMany(reply);
+        let call = Call::new(origin, items.len(), deadline, Instant::now());
+        self.begin(call, items);
     }
 
     fn begin_of_agent(
@@ -198,6 +205,8 @@ impl<L: Log> Leading<L> {
             "state": phase,
             "slabs_left": status.slabs_left,
             "bytes_left": status.bytes_left,
+            "extents_left": status.extents_left,
+            "objects_left": status.objects_left,
             "releasing_bytes": status.releasing_bytes,
             "moved_objects": status.moved_objects,
             "moved_bytes": status.moved_bytes,

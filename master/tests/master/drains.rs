@@ -45,6 +45,10 @@ async fn an_agent_is_drained_through_the_admin_port() {
     let alone = until_state(&rig, "node-0", "draining").await;
     assert_eq!(alone["slabs_left"], 1);
     assert_eq!(
+        (&alone["objects_left"], &alone["extents_left"]),
+        (&json!(3), &json!(3))
+    );
+    assert_eq!(
         client
             .start_one("n", 1_000)
             .await
@@ -71,7 +75,7 @@ async fn an_agent_is_drained_through_the_admin_port() {
     }
     assert_eq!(change(&rig, "DELETE", "node-0").await, 204);
     until_state(&rig, "node-0", "active").await;
-    assert_eq!(change(&rig, "PUT", "node-9").await, 400);
+    assert_eq!(change(&rig, "PUT", "node-9").await, 404);
     rig.check().await;
 }
 
@@ -178,5 +182,71 @@ async fn b28_items_of_a_batch_of_tasks_succeed_and_fail_alone() {
     );
     assert_eq!(unknown[1], Ok(TaskStatus::Success));
     rig.until_metric("larder_master_open_tasks", &[], 0.0).await;
+    rig.check().await;
+}
+
+#[tokio::test]
+async fn tasks_are_listed_in_pages_and_canceled_by_an_administrator() {
+    let rig = Rig::start().await;
+    let first = AgentPeer::mount(&rig, "node-0", 10).await.serve();
+    let mut client = Client::connect(&rig, "a").await;
+    client.put("k", 1_000, &[&first]).await.expect("room");
+    // It does not obey, so its tasks stay open.
+    let _second = AgentPeer::mount(&rig, "node-1", 11).await;
+    let wish = || TaskItem {
+        key: key("k"),
+        wish: TaskWish::Move {
+            source: AgentName::new("node-0").expect("a name"),
+            target: AgentName::new("node-1").expect("a name"),
+        },
+    };
+    let created = create(&mut client, vec![wish(), wish(), wish()]).await;
+    let ids: Vec<String> = created
+        .into_iter()
+        .map(|task| task.expect("noted").to_string())
+        .collect();
+    let page = rig.document("/v1/tasks?limit=2&open=true").await;
+    let numbers = |page: &Value| -> Vec<String> {
+        let tasks = page["tasks"].as_array().expect("a list").iter();
+        let number = |task: &Value| task["task"].as_str().expect("a number").to_owned();
+        tasks.map(number).collect()
+    };
+    assert_eq!(numbers(&page), ids[..2]);
+    assert_eq!(page["next"], json!(ids[1]));
+    let task = &page["tasks"][0];
+    let shown = ["tenant", "key", "wish", "source"].map(|field| task[field].clone());
+    assert_eq!(shown, ["a", "k", "move", "node-0"].map(|text| json!(text)));
+    assert_eq!(task["targets"], json!(["node-1"]));
+    let rest = rig.document(&format!("/v1/tasks?after={}", ids[1])).await;
+    assert_eq!(
+        (numbers(&rest), &rest["next"]),
+        (ids[2..].to_vec(), &Value::Null)
+    );
+    let others = rig.document("/v1/tasks?tenant=b").await;
+    assert_eq!(numbers(&others), Vec::<String>::new());
+    let path = format!("/v1/tasks/{}", ids[2]);
+    let answer = |method: &'static str, path: String| {
+        let rig = &rig;
+        async move {
+            rig.http(method, &path, Some(&token("operator")), "")
+                .await
+                .0
+        }
+    };
+    assert_eq!(answer("DELETE", path.clone()).await, 204);
+    let canceled = rig.document(&path).await;
+    assert_eq!(
+        (&canceled["status"], &canceled["reason"]),
+        (&json!("failed"), &json!("task_canceled"))
+    );
+    let open = rig.document("/v1/tasks?open=true").await;
+    assert_eq!(numbers(&open), ids[..2]);
+    for (path, status) in [
+        ("/v1/tasks/7", 404),
+        ("/v1/tasks/x", 400),
+        ("/v1/tasks?limit=0", 400),
+    ] {
+        assert_eq!(answer("GET", path.to_owned()).await, status, "{path}");
+    }
     rig.check().await;
 }

@@ -148,18 +148,24 @@ pub(crate) fn desired(
         hugepages: fixed.hugepages.clone(),
         capabilities: fixed.capabilities.clone(),
         segments: Some(if is_mounted { fixed.segments } else { 0 }),
+        drain: None,
     }
 }
 
 /// The merge patch from `old` to `new`, or `None` if there is nothing to write.
 ///
 /// Not a server-side apply: that could not take away what somebody else put into our lists. The
-/// resource version makes sure that no other writer's condition is lost.
+/// resource version makes sure that no other writer's condition is lost. What the operator says of
+/// a drain stays as it is.
 pub(crate) fn patch(
     old: Option<&CacheNodeStatus>,
     new: &CacheNodeStatus,
     resource_version: Option<&str>,
 ) -> Result<Option<Value>, serde_json::Error> {
+    let new = &CacheNodeStatus {
+        drain: old.and_then(|old| old.drain.clone()),
+        ..new.clone()
+    };
     if old == Some(new) {
         return Ok(None);
     }
@@ -169,6 +175,7 @@ pub(crate) fn patch(
             // In a merge patch null takes a field away.
             new.entry(key.clone()).or_insert(Value::Null);
         }
+        new.remove("drain");
     }
     Ok(Some(json!({
         "metadata": { "resourceVersion": resource_version },
@@ -185,6 +192,8 @@ fn cut(text: &str, bytes_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use larder_crds::{DrainState, NodeDrain};
 
     use super::*;
     use crate::inventory::{Inventory, SystemRoot};
@@ -309,6 +318,29 @@ mod tests {
         );
         assert_eq!(patch["status"]["address"], "10.0.0.1:7410");
         assert!(wanted.conditions.contains(&others));
+    }
+
+    #[test]
+    fn what_the_operator_says_of_a_drain_is_not_touched() {
+        let fixed = fixed();
+        let ours = desired(&fixed, SERVING, &[], Some(1), at(1));
+        let drained = CacheNodeStatus {
+            drain: Some(NodeDrain {
+                state: DrainState::Draining,
+                started_at: Time(at(1)),
+                objects_left: None,
+                bytes_left: Some(7),
+                extents_left: None,
+                message: None,
+            }),
+            ..ours.clone()
+        };
+        assert_eq!(patch(Some(&drained), &ours, None).expect("json"), None);
+        let lost = desired(&fixed, LOST, &drained.conditions, Some(1), at(2));
+        let patch = patch(Some(&drained), &lost, None)
+            .expect("json")
+            .expect("a write");
+        assert!(patch["status"].get("drain").is_none(), "{patch}");
     }
 
     #[test]

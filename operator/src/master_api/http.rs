@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 
 use super::tokens::Tokens;
 use super::{
-    AgentDocument, Call, MasterApi, MasterError, MasterView, QuotaDocument, QuotaPolicy,
-    StatusDocument, TenantDocument, TenantPolicy,
+    AgentDocument, AgentLabels, Call, DrainDocument, MasterApi, MasterError, MasterView,
+    QuotaDocument, QuotaPolicy, StatusDocument, TenantDocument, TenantPolicy,
 };
 use crate::names::{MASTER_ADMIN_PORT, PoolId};
 
@@ -233,5 +233,35 @@ impl MasterApi for HttpMasters {
 
     fn delete_quota<'a>(&'a self, pool: &'a PoolId, quota: &'a str) -> Call<'a, ()> {
         Box::pin(async move { self.delete(pool, &format!("/v1/quotas/{quota}")).await })
+    }
+
+    fn drain<'a>(&'a self, pool: &'a PoolId, agent: &'a str) -> Call<'a, ()> {
+        Box::pin(async move {
+            let path = format!("/v1/agents/{agent}/drain");
+            self.put(pool, &path, "", &()).await
+        })
+    }
+
+    fn undrain<'a>(&'a self, pool: &'a PoolId, agent: &'a str) -> Call<'a, ()> {
+        Box::pin(async move {
+            self.delete(pool, &format!("/v1/agents/{agent}/drain"))
+                .await
+        })
+    }
+
+    fn drain_status<'a>(&'a self, pool: &'a PoolId, agent: &'a str) -> Call<'a, DrainDocument> {
+        Box::pin(async move { self.get(pool, &format!("/v1/agents/{agent}/drain")).await })
+    }
+
+    fn set_labels<'a>(
+        &'a self,
+        pool: &'a PoolId,
+        agent: &'a str,
+        labels: &'a AgentLabels,
+    ) -> Call<'a, ()> {
+        Box::pin(async move {
+            let path = format!("/v1/agents/{agent}/labels");
+            self.put(pool, &path, "", labels).await
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_crds::PoolSettings;
+use larder_crds::{NodeDrain, PoolSettings};
 
 use super::facts::NodeFacts;
 use crate::master_api::MasterView;
@@ -14,10 +14,14 @@ pub struct Members {
     pub nodes: BTreeSet<String>,
     /// Nodes that get the label.
     pub joining: BTreeSet<String>,
-    /// Nodes that lose the label.
+    /// Nodes that should leave; they are members until they are in `leaving`.
+    pub departing: BTreeSet<String>,
+    /// Of those, nodes that lose the label now.
     pub leaving: BTreeSet<String>,
-    /// Nodes that should leave and stay, with the bytes they hold; `None` if nobody knows.
-    pub blocked: BTreeMap<String, Option<u64>>,
+    /// The others, with what stands in their CacheNodes.
+    pub draining: BTreeMap<String, NodeDrain>,
+    /// Nodes that stay after all, but the master has not ended their drain yet.
+    pub returning: BTreeSet<String>,
     /// How many nodes match the selector.
     pub matching: usize,
     /// Matching nodes without enough memory.
@@ -27,7 +31,7 @@ pub struct Members {
 }
 
 /// Chooses the members among `nodes`. `label` marks the present ones, `need_bytes` is the memory
-/// of an agent. A node leaves only when the master says that it holds nothing.
+/// of an agent, `marks` are the nodes that have begun to leave.
 #[must_use]
 pub fn choose(
     pool: &PoolSettings,
@@ -35,6 +39,7 @@ pub fn choose(
     need_bytes: u64,
     nodes: &[NodeFacts],
     view: Option<&MasterView>,
+    marks: &BTreeMap<String, NodeDrain>,
 ) -> Members {
     let matching: Vec<&NodeFacts> = nodes
         .iter()
@@ -52,10 +57,12 @@ pub fn choose(
 
     let (mut staying, mut free): (Vec<&NodeFacts>, Vec<&NodeFacts>) =
         fit.into_iter().partition(|node| is_member(node));
-    // Empty ones go first, then the last by name, so that the choice is the same each time.
+    // Who has begun to leave goes first, so that a drain ends what it began; then the emptiest,
+    // since that moves least, and the last by name, so that the choice is the same each time.
     let held = |node: &NodeFacts| held_bytes(view, &node.name);
     staying.sort_by_key(|node| {
         (
+            marks.contains_key(&node.name),
             std::cmp::Reverse(held(node).unwrap_or(u64::MAX)),
             &node.name,
         )
@@ -73,20 +80,15 @@ pub fn choose(
         desired,
         ..Members::default()
     };
-    for node in surplus.into_iter().chain(unfit) {
-        match held(node) {
-            Some(0) => {
-                members.leaving.insert(node.name.clone());
-            }
-            held => {
-                members.blocked.insert(node.name.clone(), held);
-                members.nodes.insert(node.name.clone());
-            }
-        }
-    }
+    members.departing = surplus
+        .into_iter()
+        .chain(unfit)
+        .map(|node| node.name.clone())
+        .collect();
     members
         .nodes
         .extend(staying.iter().chain(&free).map(|node| node.name.clone()));
+    members.nodes.extend(members.departing.iter().cloned());
     members.joining = free.iter().map(|node| node.name.clone()).collect();
     members
 }
@@ -127,6 +129,8 @@ mod tests {
 
     const LABEL: &str = "pool.larder.dev/u";
 
+    type Marks = BTreeMap<String, NodeDrain>;
+
     fn settings(count: Option<u32>) -> PoolSettings {
         PoolSettings {
             namespace: "apps".into(),
@@ -134,6 +138,8 @@ mod tests {
             masters: 1,
             node_selector: BTreeMap::new(),
             node_count: count,
+            drain_deadline_s: 600,
+            rack_label: "topology.larder.dev/rack".into(),
             agents: 1,
             dram_tier: "memory".into(),
             node_dram_bytes: 1 << 30,
@@ -165,6 +171,7 @@ mod tests {
             let agent = AgentDocument {
                 name: (*name).to_owned(),
                 segments: vec![segment],
+                ..AgentDocument::default()
             };
             ((*name).to_owned(), agent)
         };
@@ -181,39 +188,47 @@ mod tests {
     #[test]
     fn all_matching_or_as_many_as_asked() {
         let nodes = [node("a", false), node("b", false), node("c", false)];
-        let all = choose(&settings(None), LABEL, 1, &nodes, None);
+        let all = choose(&settings(None), LABEL, 1, &nodes, None, &Marks::new());
         assert_eq!((names(&all.joining), all.desired), (vec!["a", "b", "c"], 3));
         let mut nodes = nodes;
         nodes[0].is_ready = false;
-        let two = choose(&settings(Some(2)), LABEL, 1, &nodes, None);
+        let two = choose(&settings(Some(2)), LABEL, 1, &nodes, None, &Marks::new());
         assert_eq!(names(&two.joining), ["b", "c"], "ready ones first");
-        let many = choose(&settings(Some(9)), LABEL, 1, &nodes, None);
+        let many = choose(&settings(Some(9)), LABEL, 1, &nodes, None, &Marks::new());
         assert_eq!((many.nodes.len(), many.desired, many.matching), (3, 9, 3));
     }
 
     #[test]
-    fn a_node_that_holds_objects_stays() {
+    fn the_emptiest_leave_first_and_who_has_begun_goes_on() {
         let nodes = [node("a", true), node("b", true), node("c", true)];
-        let held = view(&[("a", 0), ("b", 3), ("c", 0)]);
-        let one = choose(&settings(Some(1)), LABEL, 1, &nodes, Some(&held));
-        assert_eq!(names(&one.nodes), ["b"]);
-        assert_eq!(names(&one.leaving), ["a", "c"]);
-        let full = view(&[("a", 1), ("b", 3), ("c", 2)]);
-        let one = choose(&settings(Some(1)), LABEL, 1, &nodes, Some(&full));
-        assert_eq!(one.nodes.len(), 3);
+        let chosen = |count, held: Option<&MasterView>, marks: &Marks| {
+            choose(&settings(Some(count)), LABEL, 1, &nodes, held, marks).departing
+        };
+        let held = view(&[("a", 1), ("b", 3), ("c", 2)]);
+        assert_eq!(names(&chosen(1, Some(&held), &Marks::new())), ["a", "c"]);
+        assert_eq!(names(&chosen(2, Some(&held), &Marks::new())), ["a"]);
+        assert_eq!(names(&chosen(2, None, &Marks::new())), ["c"]);
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let begun = |node: &str| (node.to_owned(), crate::node::drain::begun(now));
+        let marks = [begun("b"), begun("c")].into();
         assert_eq!(
-            one.blocked,
-            BTreeMap::from([("a".into(), Some(2)), ("c".into(), Some(4))])
+            names(&chosen(2, Some(&held), &marks)),
+            ["c"],
+            "the fuller one returns"
         );
-        let unknown = choose(&settings(Some(1)), LABEL, 1, &nodes, None);
-        assert_eq!((unknown.leaving.len(), unknown.blocked.len()), (0, 2));
+        assert_eq!(names(&chosen(2, None, &marks)), ["c"]);
+        let all = choose(&settings(Some(1)), LABEL, 1, &nodes, Some(&held), &marks);
+        assert_eq!(
+            (all.nodes.len(), names(&all.departing)),
+            (3, vec!["b", "c"])
+        );
     }
 
     #[test]
     fn too_small_nodes_do_not_join() {
         let mut nodes = [node("a", false), node("b", false)];
         nodes[0].memory_bytes = Some(1);
-        let members = choose(&settings(None), LABEL, 1 << 30, &nodes, None);
+        let members = choose(&settings(None), LABEL, 1 << 30, &nodes, None, &Marks::new());
         assert_eq!(
             (names(&members.nodes), names(&members.too_small)),
             (vec!["b"], vec!["a"])
@@ -234,7 +249,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is there: who holds something stays, and doing what was chosen settles it.
+        /// Whatever is there: nobody who leaves holds more than one that stays and matches, and
+        /// doing what was chosen settles it.
         #[test]
         fn choices_are_safe_and_settle(
             kinds in prop::collection::vec((any::<bool>(), any::<bool>(), 0..3u64), 0..12),
@@ -250,21 +266,30 @@ mod tests {
             }
             let held: Vec<(&str, u64)> = held.iter().map(|(n, s)| (n.as_str(), *s)).collect();
             let view = view(&held);
-            let first = choose(&settings(count), LABEL, 1, &nodes, Some(&view));
-            for name in &first.leaving {
-                prop_assert_eq!(view.agents[name].held_bytes(), 0);
-                prop_assert!(!first.nodes.contains(name));
+            let first = choose(&settings(count), LABEL, 1, &nodes, Some(&view), &Marks::new());
+            prop_assert!(first.departing.is_subset(&first.nodes));
+            let most = |leave: bool| {
+                let stays = |one: &&NodeFacts| !one.is_tainted && one.labels.contains_key(LABEL);
+                let of = nodes.iter().filter(stays);
+                let of = of.filter(|one| first.departing.contains(&one.name) == leave);
+                of.map(|one| view.agents[&one.name].held_bytes()).collect::<Vec<_>>()
+            };
+            let (leave, stay) = (most(true), most(false));
+            if let (Some(leave), Some(stay)) = (leave.iter().max(), stay.iter().min()) {
+                prop_assert!(leave <= stay);
             }
+            let after: BTreeSet<String> =
+                first.nodes.difference(&first.departing).cloned().collect();
             for node in &mut nodes {
-                if first.nodes.contains(&node.name) {
+                if after.contains(&node.name) {
                     node.labels.insert(LABEL.into(), "p".into());
                 } else {
                     node.labels.remove(LABEL);
                 }
             }
-            let second = choose(&settings(count), LABEL, 1, &nodes, Some(&view));
-            prop_assert_eq!(&second.nodes, &first.nodes);
-            prop_assert!(second.joining.is_empty() && second.leaving.is_empty());
+            let second = choose(&settings(count), LABEL, 1, &nodes, Some(&view), &Marks::new());
+            prop_assert_eq!(&second.nodes, &after);
+            prop_assert!(second.joining.is_empty() && second.departing.is_empty());
         }
     }
 }

@@ -131,7 +131,12 @@ mod tests {
         let agent = |(name, count): &(&str, usize)| {
             let segments = vec![segment.clone(); *count];
             let name = (*name).to_owned();
-            (name.clone(), AgentDocument { name, segments })
+            let agent = AgentDocument {
+                name: name.clone(),
+                segments,
+                ..AgentDocument::default()
+            };
+            (name, agent)
         };
         Arc::new(MasterView {
             agents: agents.iter().map(agent).collect(),

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::context::Context;
 use crate::error::ReconcileError;
 use crate::names::{POOL_FINALIZER, PoolId};
-use crate::node::members;
+use crate::node::{leave, members, topology};
 use crate::quota::shares::Shares;
 use crate::{quota, tenant};
 
@@ -19,6 +19,7 @@ pub mod apply;
 pub mod build;
 pub mod observe;
 pub mod release;
+mod scale_in;
 pub mod status;
 pub mod validate;
 
@@ -73,13 +74,19 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
     }
     let id = PoolId::of(pool);
     let seen = observe::observe(context, &id).await;
+    let mut more = false;
     let outcome = match validate::validate(pool) {
         Err(refused) => status::Outcome::Refused(refused),
         Ok(valid) => {
             let need_bytes = valid.agent_memory_bytes;
             let label = id.node_label();
             let view = seen.master.view();
-            let members = members::choose(&valid.settings, &label, need_bytes, &seen.nodes, view);
+            let settings = &valid.settings;
+            let marks = leave::marks(&seen.standing);
+            let mut members =
+                members::choose(settings, &label, need_bytes, &seen.nodes, view, &marks);
+            let deadline_s = settings.drain_deadline_s;
+            let advanced = leave::advance(context, &id, deadline_s, &mut members, &seen).await;
             let known = observe::node_names(&seen.standing);
             let mut nodes = members::lingering(known, &seen.nodes, view);
             nodes.extend(members.nodes.iter().cloned());
@@ -94,10 +101,15 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
                 nodes: &nodes,
             };
             let wanted = build::build(&valid, &inputs);
-            match apply::apply(context, &valid, &members, &wanted, &seen).await {
+            let applied = match advanced {
+                Ok(()) => apply::apply(context, &valid, &members, &wanted, &seen).await,
+                Err(error) => Err(error),
+            };
+            match applied {
                 Ok(()) => {
                     if let Some(view) = view {
                         quota::sweep(context, &id, &shares, view).await?;
+                        more = topology::tell(context, &id, settings, &seen.nodes, view).await;
                     }
                     status::Outcome::Applied(members)
                 }
@@ -112,7 +124,7 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
     }
     context.failures.clear(&key(pool));
     // Somebody waits for a node to leave, and only the master knows when it is empty.
-    let is_settled = is_ready && !outcome.is_blocked();
+    let is_settled = is_ready && !outcome.is_scaling_in() && !more;
     Ok(Action::requeue(if is_settled {
         PAUSE_READY
     } else {

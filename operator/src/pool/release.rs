@@ -22,6 +22,8 @@ pub async fn release(pool: &CachePool, context: &Context) -> Result<(), Reconcil
     let id = PoolId::of(pool);
     context.masters.forget(&id.uid);
     context.root_keys.forget(&id.uid);
+    context.drains.forget(&id);
+    context.topology.forget(&id);
     if !pool.finalizers().iter().any(|one| one == POOL_FINALIZER) {
         return Ok(());
     }

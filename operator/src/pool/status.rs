@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::build::Owner;
 use super::observe::{MasterSeen, Seen, ready_agents};
+use super::scale_in;
 use crate::conditions::{Wanted, changed, is_true, merge, named};
 use crate::context::Context;
 use crate::error::ReconcileError;
@@ -25,10 +26,22 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether nodes stay that should leave.
+    /// Whether nodes are leaving, or returning from that.
     #[must_use]
-    pub fn is_blocked(&self) -> bool {
-        matches!(self, Self::Applied(members) if !members.blocked.is_empty())
+    pub fn is_scaling_in(&self) -> bool {
+        let moves =
+            |members: &Members| !members.draining.is_empty() || !members.returning.is_empty();
+        matches!(self, Self::Applied(members) if moves(members))
+    }
+
+    /// How many nodes leave, if any.
+    fn draining(&self) -> Option<u32> {
+        match self {
+            Self::Applied(members) => u32::try_from(members.draining.len())
+                .ok()
+                .filter(|n| *n > 0),
+            Self::Refused(_) => None,
+        }
     }
 
     /// Whether the API server refuses what is needed.
@@ -75,7 +88,7 @@ pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
     let master = master_condition(&seen.master);
     let ready = ready_agents(&seen.standing);
     let nodes = nodes_condition(members, ready, seen.refusal.as_deref());
-    let scale_in = scale_in_condition(members);
+    let scale_in = scale_in::condition(members);
     let serves = if !master.status {
         Wanted::new(Ready, false, master.reason, master.message.clone())
     } else if ready == 0 {
@@ -153,24 +166,6 @@ fn nodes_condition(members: &Members, ready: u32, refusal: Option<&str>) -> Want
     wanted(true, Reason::AllReady, message)
 }
 
-fn scale_in_condition(members: &Members) -> Wanted {
-    let wanted = |status, reason, message: String| {
-        Wanted::new(ConditionType::ScaleInBlocked, status, reason, message)
-    };
-    if members.blocked.is_empty() {
-        let message = "no node is kept that should leave".to_owned();
-        return wanted(false, Reason::NothingToRemove, message);
-    }
-    let names = named(members.blocked.keys());
-    if members.blocked.values().any(Option::is_none) {
-        let message = format!("nobody can say whether {names} hold objects, so they stay");
-        return wanted(true, Reason::MasterNotReached, message);
-    }
-    // Without the figures: they change all the time, and the condition must not.
-    let message = format!("{names} should leave and hold objects, so they stay");
-    wanted(true, Reason::NodeHoldsObjects, message)
-}
-
 /// Nothing before the master has answered: what was known stays.
 fn overcommit_condition(view: &MasterView) -> Wanted {
     let (asked, has) = (view.status.guaranteed_bytes, view.status.capacity_bytes);
@@ -215,6 +210,7 @@ pub fn next(
         nodes: Some(NodesStatus {
             desired: u32::try_from(desired).unwrap_or(u32::MAX),
             ready,
+            draining: outcome.draining(),
         }),
         // From the first reconcile on: an autoscaler gives up without it.
         selector: Some(selector.join(",")),
@@ -281,7 +277,9 @@ pub async fn write(
     outcome: &Outcome,
     seen: &Seen,
 ) -> Result<bool, ReconcileError> {
-    let wanted = conditions(outcome, seen);
+    let mut wanted = conditions(outcome, seen);
+    let told = pool.status.as_ref().map_or(&[][..], |old| &old.conditions);
+    scale_in::keep_loss(told, pool.metadata.generation, &mut wanted);
     let status = next(pool, &wanted, outcome, seen, (context.now)());
     let old = pool.status.clone().unwrap_or_default();
     let is_ready = status.phase == Some(Phase::Ready);

@@ -13,7 +13,7 @@ const TENANTS: &str = "cachetenants";
 /// The uid that the fourth object gets, after three nodes.
 const UID: &str = "00000004-0000-4000-8000-000000000000";
 
-async fn labelled(api: &ApiServer, prefix: &'static str) -> Vec<String> {
+pub(crate) async fn labelled(api: &ApiServer, prefix: &'static str) -> Vec<String> {
     api.with(move |state| {
         let nodes = state.objects.iter().filter(|(key, _)| key.0 == "nodes");
         let has = |node: &Value| {
@@ -133,52 +133,6 @@ async fn what_is_deleted_or_edited_by_hand_is_repaired() {
     let node = key("nodes", "", "n3");
     api.until("the label again", move |state| {
         !state.objects[&node]["metadata"]["labels"][&label].is_null()
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_that_holds_objects_does_not_leave() {
-    let (api, master) = cluster().await;
-    api.put(POOLS, pool("small", Some(3))).await;
-    master.with(|state| {
-        state.agents = [("n1", 0), ("n2", 2), ("n3", 1)]
-            .map(|(n, h)| (n.to_owned(), h))
-            .into();
-    });
-    let _operator = Operator::alone(&api, &master);
-    condition(&api, POOLS, "small", "Ready", "True").await;
-    api.edit(
-        POOLS,
-        "apps",
-        "small",
-        json!({"spec": {"nodes": {"count": 1}}}),
-    )
-    .await;
-    condition(
-        &api,
-        POOLS,
-        "small",
-        "ScaleInBlocked",
-        "True/NodeHoldsObjects",
-    )
-    .await;
-    assert_eq!(
-        labelled(&api, "pool.larder.dev/").await,
-        ["n2", "n3"],
-        "n1 was empty"
-    );
-    let told = api.with(|state| {
-        let mut events = state.objects.iter().filter(|(key, _)| key.0 == "events");
-        events.any(|(_, event)| event["reason"] == "NodeHoldsObjects")
-    });
-    assert!(told.await, "an event says so");
-    master.with(|state| state.agents.insert("n3".to_owned(), 0));
-    condition(&api, POOLS, "small", "ScaleInBlocked", "False").await;
-    assert_eq!(labelled(&api, "pool.larder.dev/").await, ["n2"]);
-    let gone = key("cachenodes", "apps", "small-n3");
-    api.until("its CacheNode goes", move |state| {
-        !state.objects.contains_key(&gone)
     })
     .await;
 }

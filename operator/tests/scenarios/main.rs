@@ -2,6 +2,7 @@
 //! removes, how often it writes, and what a crash, a partition or a second operator leaves.
 
 mod api_server;
+mod drains;
 mod faults;
 mod lifecycle;
 mod load;

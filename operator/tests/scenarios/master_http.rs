@@ -15,7 +15,7 @@ use larder_crds::{Access, Borrowing, OnExceed};
 use larder_operator::master_api::http::HttpMasters;
 use larder_operator::master_api::tokens::Tokens;
 use larder_operator::master_api::{
-    MasterApi, MasterError, PolicyFigures, QuotaPolicy, TenantPolicy,
+    AgentLabels, MasterApi, MasterError, PolicyFigures, QuotaPolicy, TenantPolicy,
 };
 use larder_operator::names::PoolId;
 use serde_json::{Value, json};
@@ -80,6 +80,23 @@ async fn delete(State(left): State<Arc<AtomicUsize>>) -> StatusCode {
     }
 }
 
+async fn set_labels(Path(name): Path<String>, Json(body): Json<Value>) -> StatusCode {
+    if body == json!({ "host": "n1", "zone": "z1" }) && name == "n1" {
+        StatusCode::NO_CONTENT
+    } else {
+        StatusCode::BAD_REQUEST
+    }
+}
+
+/// Only `n1` is known.
+async fn change_drain(Path(name): Path<String>) -> StatusCode {
+    if name == "n1" {
+        StatusCode::NO_CONTENT
+    } else {
+        StatusCode::NOT_FOUND
+    }
+}
+
 async fn serve() -> String {
     let status = json!({
         "pool": "small", "name": "small-master-0", "role": "leader",
@@ -96,6 +113,7 @@ async fn serve() -> String {
             "segment": 1, "ordinal": 0, "numa": null, "slab_bytes": 16, "slabs": 4,
             "free_slabs": 3, "capacity_bytes": 64,
         }],
+        "draining": true, "labels": { "host": "n1", "rack": null, "numa": 0 },
     }] });
     let quotas = json!({ "quotas": [{
         "quota": "team", "is_set": true, "tenants": 2, "guaranteed_bytes": 5,
@@ -103,12 +121,22 @@ async fn serve() -> String {
         "limit_objects": 9, "limit_pinned_bytes": null, "borrowing": "Allowed",
         "on_exceed": "Refuse", "charged_bytes": 32, "charged_objects": 2,
     }] });
+    let drain = json!({
+        "name": "n1", "state": "draining", "slabs_left": 1, "bytes_left": 16, "extents_left": 3,
+        "objects_left": null, "releasing_bytes": 0, "moved_objects": 0, "moved_bytes": 0,
+        "blocked": "no space",
+    });
     let answer = |value: Value| get(move || async move { Json(value) });
     let router = Router::new()
         .route("/v1/status", answer(status))
         .route("/v1/tenants", answer(tenants))
         .route("/v1/agents", answer(agents))
         .route("/v1/quotas", answer(quotas))
+        .route(
+            "/v1/agents/{name}/drain",
+            answer(drain).put(change_drain).delete(change_drain),
+        )
+        .route("/v1/agents/{name}/labels", put(set_labels))
         .route("/v1/quotas/{name}", put(set_quota).delete(delete))
         .route("/v1/tenants/{id}", put(set).delete(delete))
         .with_state(Arc::new(AtomicUsize::new(3)))
@@ -201,6 +229,32 @@ async fn documents_are_read_and_changes_sent() {
         1,
         "one token serves all calls"
     );
+}
+
+#[tokio::test]
+async fn agents_are_drained_and_told_where_they_stand() {
+    let masters = HttpMasters::at(tokens("secret").0, serve().await);
+    let pool = pool();
+    let view = masters.look(&pool).await.expect("a view");
+    let agent = &view.agents["n1"];
+    let labels = |zone: Option<&str>| AgentLabels {
+        host: Some("n1".into()),
+        rack: None,
+        zone: zone.map(str::to_owned),
+    };
+    assert!(agent.draining);
+    assert_eq!(agent.labels, Some(labels(None)));
+    masters.drain(&pool, "n1").await.expect("begun");
+    let status = masters.drain_status(&pool, "n1").await.expect("known");
+    assert!(status.is_draining());
+    assert_eq!((status.extents_left, status.objects_left), (Some(3), None));
+    assert_eq!(status.blocked.as_deref(), Some("no space"));
+    let refused = masters.drain(&pool, "n2").await.expect_err("unknown");
+    assert!(matches!(refused, MasterError::Refused { status: 404, .. }));
+    masters.undrain(&pool, "n1").await.expect("ended");
+    masters.undrain(&pool, "n2").await.expect("gone already");
+    let told = labels(Some("z1"));
+    masters.set_labels(&pool, "n1", &told).await.expect("told");
 }
 
 /// One that stands behind the Service of a pool hears a token, which must be of use nowhere else.

@@ -1,6 +1,6 @@
 //! A cluster with an operator in it: API server, master, objects to apply.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use kube::Api;
 use larder_operator::config::Config;
 use larder_operator::election::{self, Leadership, LeaseSettings};
 use larder_operator::master_api::{
-    AgentDocument, Call, MasterApi, MasterError, MasterView, QuotaDocument, QuotaPolicy,
-    SegmentDocument, StatusDocument, TenantDocument, TenantPolicy,
+    AgentDocument, AgentLabels, Call, DrainDocument, MasterApi, MasterError, MasterView,
+    QuotaDocument, QuotaPolicy, SegmentDocument, StatusDocument, TenantDocument, TenantPolicy,
 };
 use larder_operator::metrics::OperatorMetrics;
 use larder_operator::names::PoolId;
@@ -38,6 +38,16 @@ pub(crate) struct MasterState {
     pub(crate) quotas: BTreeMap<(String, String), QuotaDocument>,
     /// Slabs that a node holds.
     pub(crate) agents: BTreeMap<String, u64>,
+    /// Nodes that are to be emptied.
+    pub(crate) draining: BTreeSet<String>,
+    /// What is in the way of all drains.
+    pub(crate) blocked: Option<String>,
+    /// How often it was asked about drains.
+    pub(crate) polls: u32,
+    /// Labels by node; a master without any does not know labels.
+    pub(crate) labels: Option<BTreeMap<String, AgentLabels>>,
+    /// The status with which it refuses drains and labels.
+    pub(crate) refuses: Option<u16>,
     /// Whether calls fail.
     pub(crate) is_silent: bool,
     /// How long a call takes.
@@ -46,6 +56,16 @@ pub(crate) struct MasterState {
     pub(crate) changes: Vec<String>,
     /// Most calls at once, and how many are under way.
     pub(crate) peak: (u32, u32),
+}
+
+impl MasterState {
+    fn may(&self) -> Result<(), MasterError> {
+        let refused = |status| MasterError::Refused {
+            status,
+            body: "no such route".to_owned(),
+        };
+        self.refuses.map_or(Ok(()), |status| Err(refused(status)))
+    }
 }
 
 impl FakeMaster {
@@ -91,13 +111,14 @@ impl MasterApi for FakeMaster {
                 };
                 let agent = |(name, held): (&String, &u64)| {
                     let segments = vec![segment(*held)];
-                    (
-                        name.clone(),
-                        AgentDocument {
-                            name: name.clone(),
-                            segments,
-                        },
-                    )
+                    let labels = state.labels.as_ref();
+                    let agent = AgentDocument {
+                        name: name.clone(),
+                        segments,
+                        draining: state.draining.contains(name),
+                        labels: labels.map(|all| all.get(name).cloned().unwrap_or_default()),
+                    };
+                    (name.clone(), agent)
                 };
                 let tenants = state
                     .tenants
@@ -187,6 +208,75 @@ impl MasterApi for FakeMaster {
         })
     }
 
+    fn drain<'a>(&'a self, pool: &'a PoolId, agent: &'a str) -> Call<'a, ()> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                state.changes.push(format!("drain {} {agent}", pool.key()));
+                state.may()?;
+                state.draining.insert(agent.to_owned());
+                Ok(())
+            })
+        })
+    }
+
+    fn undrain<'a>(&'a self, pool: &'a PoolId, agent: &'a str) -> Call<'a, ()> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                state
+                    .changes
+                    .push(format!("undrain {} {agent}", pool.key()));
+                state.may()?;
+                state.draining.remove(agent);
+                Ok(())
+            })
+        })
+    }
+
+    fn drain_status<'a>(&'a self, _: &'a PoolId, agent: &'a str) -> Call<'a, DrainDocument> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                state.may()?;
+                state.polls += 1;
+                let slabs_left = state.agents.get(agent).copied().unwrap_or(0);
+                let phase = match (state.draining.contains(agent), slabs_left) {
+                    (false, _) => "active",
+                    (true, 0) => "drained",
+                    (true, _) => "draining",
+                };
+                Ok(DrainDocument {
+                    state: phase.to_owned(),
+                    slabs_left,
+                    bytes_left: slabs_left << 20,
+                    extents_left: Some(slabs_left * 4),
+                    objects_left: Some(slabs_left * 2),
+                    blocked: state.blocked.clone().filter(|_| phase == "draining"),
+                })
+            })
+        })
+    }
+
+    fn set_labels<'a>(
+        &'a self,
+        pool: &'a PoolId,
+        agent: &'a str,
+        labels: &'a AgentLabels,
+    ) -> Call<'a, ()> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                state.changes.push(format!("labels {} {agent}", pool.key()));
+                state.may()?;
+                if let Some(all) = &mut state.labels {
+                    all.insert(agent.to_owned(), labels.clone());
+                }
+                Ok(())
+            })
+        })
+    }
+
     fn delete_tenant<'a>(&'a self, pool: &'a PoolId, tenant: &'a str) -> Call<'a, ()> {
         Box::pin(async move {
             self.enter().await?;
@@ -208,6 +298,12 @@ pub(crate) fn fake_clock() -> Duration {
     // Every test has its own clock that starts at the real time: leave room below.
     let start = *START.get_or_init(|| now);
     (now + Duration::from_secs(1_000_000)).saturating_duration_since(start)
+}
+
+/// Wall time in fake time.
+pub(crate) fn fake_wall() -> jiff::Timestamp {
+    let since = jiff::SignedDuration::try_from(fake_clock()).expect("in range");
+    jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(480_000) + since
 }
 
 /// An operator; it ends when this is dropped.
@@ -239,6 +335,7 @@ fn parts(api: &ApiServer, master: &Arc<FakeMaster>, name: &str, leadership: Lead
         config: config(),
         namespace: "larder-system".to_owned(),
         identity: name.to_owned(),
+        now: fake_wall,
     }
 }
 

@@ -188,6 +188,7 @@ impl Leader {
             Request::LabelsSet { agent, labels } => self.labels_set(state, *agent, labels),
             Request::TaskCreate { tenant, key, wish } => self.task_create(state, tenant, key, wish),
             Request::TaskQuery { tenant, task } => self.task_query(state, tenant, *task),
+            Request::TaskCancel { task } => self.task_cancel(state, *task),
             Request::QuotaSet { quota, policy } => self.quota_set(state, quota, policy),
             Request::QuotaDelete { quota } => self.quota_delete(state, quota),
             _ => refuse(Reason::Internal, "a request that nobody decides"),
@@ -259,6 +260,7 @@ impl Leader {
                 | Request::TenantSet { .. }
                 | Request::TenantDelete { .. }
                 | Request::TaskCreate { .. }
+                | Request::TaskCancel { .. }
                 | Request::QuotaSet { .. }
                 | Request::QuotaDelete { .. }
         );

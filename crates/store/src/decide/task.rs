@@ -7,6 +7,7 @@ use larder_types::{AgentId, Key, Reason, TaskId, TenantId};
 use super::{Outcome, Right, Stop, refuse};
 use crate::leader::Leader;
 use crate::op::Op;
+use crate::overlay::TenantOp;
 use crate::reply::Reply;
 use crate::request::MAX_REPLICAS;
 use crate::state::State;
@@ -43,6 +44,27 @@ impl Leader {
             wish: wish.clone(),
         };
         Ok(self.answer_with(vec![op], Reply::TaskCreated(task)))
+    }
+
+    /// Of a task that is over nothing is changed.
+    pub(super) fn task_cancel(&mut self, state: &State, id: TaskId) -> Outcome {
+        let unknown = || refuse(Reason::TaskUnknown, format!("task {id}"));
+        let Some(task) = state.task(id) else {
+            return unknown();
+        };
+        if self.overlay.tenant_op(&task.tenant) == Some(TenantOp::Forget) {
+            // It goes with its tenant.
+            return unknown();
+        }
+        // One that is open and not worked on has its end on the way already.
+        if task.outcome.is_some() || self.moves.tasks.remove(&id).is_none() {
+            return Ok(self.answer(Reply::Done));
+        }
+        let op = Op::TaskEnded {
+            task: id,
+            outcome: Err(Reason::TaskCanceled),
+        };
+        Ok(self.answer_with(vec![op], Reply::Done))
     }
 
     pub(super) fn task_query(&self, state: &State, tenant: &TenantId, id: TaskId) -> Outcome {

@@ -1,10 +1,15 @@
 //! Draining an agent: what is left on it, what has gone, and what is in the way.
 
+use std::collections::BTreeSet;
+
 use larder_types::{AgentId, layout};
 
 use crate::leader::Leader;
 use crate::segment::slab_key;
-use crate::state::State;
+use crate::state::{Agent, State};
+
+/// The most extents whose objects are counted: no turn touches more objects.
+const COUNTED_MAX: u64 = 4_096;
 
 /// What keeps a replica from being moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,6 +65,8 @@ pub struct DrainStatus {
     pub bytes_left: u64,
     /// Extents of objects in them.
     pub extents_left: u64,
+    /// Objects that those belong to; `None` if there are more extents than one turn counts.
+    pub objects_left: Option<u64>,
     /// Of the bytes, what is erased and still held by readers.
     pub releasing_bytes: u64,
     /// Replicas that were moved off it or dropped, since this leader began.
@@ -93,6 +100,7 @@ impl Leader {
                 releasing_bytes = releasing_bytes.saturating_add(released.sum());
             }
         }
+        let objects_left = (extents_left <= COUNTED_MAX).then(|| objects_on(state, known));
         let progress = self.moves.drains.get(&agent).copied().unwrap_or_default();
         let drained = known.draining && slabs_left == 0;
         Some(DrainStatus {
@@ -101,6 +109,7 @@ impl Leader {
             slabs_left,
             bytes_left,
             extents_left,
+            objects_left,
             releasing_bytes,
             moved_objects: progress.moved_objects,
             moved_bytes: progress.moved_bytes,
@@ -126,4 +135,15 @@ impl Leader {
             progress.moved_bytes = progress.moved_bytes.saturating_add(bytes);
         }
     }
+}
+
+/// Objects with an extent on an agent: one may have several.
+fn objects_on(state: &State, agent: &Agent) -> u64 {
+    let segments = agent.segments().iter().filter_map(|id| state.segment(*id));
+    let slabs = segments.flat_map(|segment| segment.slabs.values());
+    let objects: BTreeSet<u32> = slabs
+        .flat_map(|slab| slab.lodgers.from(0))
+        .map(|(_, id)| id.0)
+        .collect();
+    objects.len() as u64
 }

@@ -53,7 +53,8 @@ impl Leader {
     }
 
     /// How a task stands.
-    pub(crate) fn task_status(&self, task: &Task) -> TaskStatus {
+    #[must_use]
+    pub fn task_status(&self, task: &Task) -> TaskStatus {
         match task.outcome {
             Some(Ok(())) => TaskStatus::Success,
             Some(Err(reason)) => TaskStatus::Failed(reason),

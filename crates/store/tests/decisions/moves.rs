@@ -330,6 +330,51 @@ fn tasks_that_cannot_be_are_refused_with_their_reason() {
 }
 
 #[test]
+fn a_canceled_task_is_over_and_another_is_not_touched() {
+    let mut world = World::ready(3, 4, &["red"]);
+    let source = put(&mut world, "a", 300_000, 1)[0][0].slab.agent;
+    let others: Vec<_> = (0..3).map(|at| number(&world, at)).collect();
+    let mut others = others.into_iter().filter(|id| *id != source);
+    let mut copy = || TaskWish::Copy {
+        targets: vec![others.next().expect("two")],
+    };
+    let (first, second) = (task(&mut world, "a", copy()), task(&mut world, "a", copy()));
+    let listed = |world: &World, after| -> Vec<TaskId> {
+        world.state.tasks_after(after).map(|(id, _)| id).collect()
+    };
+    assert_eq!(listed(&world, TaskId(0)), [first, second]);
+    assert_eq!(listed(&world, first), [second]);
+    let cancel = |task| Request::TaskCancel { task };
+    assert_eq!(world.answer(cancel(first)), Ok(Reply::Done));
+    let canceled = TaskStatus::Failed(Reason::TaskCanceled);
+    assert_eq!(stands(&mut world, first), canceled);
+    assert_eq!(world.answer(cancel(first)), Ok(Reply::Done), "over already");
+    world.turns(10);
+    assert_eq!(stands(&mut world, second), TaskStatus::Success);
+    assert_eq!(world.answer(cancel(second)), Ok(Reply::Done));
+    assert_eq!(stands(&mut world, second), TaskStatus::Success);
+    assert_eq!(world.reason(cancel(TaskId(7))), Reason::TaskUnknown);
+    world.fail_over(9);
+    world.settle();
+    world.turns(10);
+    assert_eq!(stands(&mut world, first), canceled);
+    assert_eq!(agents_of(&world, "a").len(), 2);
+    all_read(&world);
+}
+
+#[test]
+fn a_drain_says_how_much_is_left() {
+    let mut world = World::ready(1, 8, &["red"]);
+    for at in 0..3 {
+        put(&mut world, &format!("k{at}"), 300_000, 1);
+    }
+    let only = number(&world, 0);
+    let left = status(&world, only);
+    assert_eq!((left.objects_left, left.extents_left), (Some(3), 3));
+    assert!(left.bytes_left >= 900_000 && !left.drained);
+}
+
+#[test]
 fn a_task_ends_with_its_object() {
     let mut world = World::ready(2, 4, &["red"]);
     let source = put(&mut world, "a", 1_000, 1)[0][0].slab.agent;

@@ -95,6 +95,7 @@ pub(super) enum Act {
         source: Option<u8>,
         target: u8,
     },
+    CancelTask(usize),
 }
 
 pub(super) fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -197,5 +198,6 @@ fn on_pool() -> impl Strategy<Value = Act> {
         1 => (agent(), prop::option::of(1..4u8), prop::option::of(1..4u8)).prop_map(
             |(agent, host, zone)| Act::Label { agent, host, zone }
         ),
+        1 => (0..4usize).prop_map(Act::CancelTask),
     ]
 }

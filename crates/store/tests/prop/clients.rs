@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use larder_store::{PutMode, QuotaPolicy, Reply, Request, Settings, TaskWish, TenantPolicy};
 use larder_types::{
     AgentId, Attributes, Borrowing, Extent, GroupId, Key, Label, Labels, Pin, QuotaName, SessionId,
+    TaskId,
     TenantId, Version,
 };
 
@@ -399,6 +400,12 @@ impl Clients {
             }
             Act::Pass(ms) => self.pass(ms),
             Act::FailOver(keep) => world.fail_over(keep),
+            Act::CancelTask(at) => {
+                let tasks = world.state.tasks_after(TaskId(0)).map(|(id, _)| id);
+                if let Some(task) = tasks.collect::<Vec<_>>().into_iter().nth_back(at) {
+                    world.ask(Request::TaskCancel { task });
+                }
+            }
             Act::Drain { agent, on } => {
                 if let Some(agent) = world.agents[agent].id {
                     world.ask(Request::Drain { agent, on });
