@@ -62,6 +62,12 @@ fn unknown_and_missing_fields_are_named() {
         ),
         (
             Kind::Pool,
+            set("/spec/compression", "Zstd"),
+            "spec.compression: unknown field; the fields here are events, eviction, masters, \
+             moves, nodes, placement, quotas, tiers",
+        ),
+        (
+            Kind::Pool,
             set("/spce", 1),
             "spce: unknown field; did you mean 'spec'?",
         ),

@@ -11,6 +11,7 @@ mod peer;
 mod refused;
 mod reviews;
 mod rig;
+mod signals;
 mod space;
 mod unprivileged;
 mod writers;
