@@ -13,6 +13,7 @@ use crate::error::Failures;
 use crate::master_api::{MasterApi, MasterViews};
 use crate::metrics::OperatorMetrics;
 use crate::pool::apply::RootKeys;
+use crate::pool::signals::SignalTimes;
 use crate::reasons::Severity;
 use crate::stores::Stores;
 
@@ -28,6 +29,8 @@ pub struct Context {
     pub masters: MasterViews,
     /// Which pools have a root key.
     pub root_keys: RootKeys,
+    /// When statuses last told how caches do.
+    pub signal_times: SignalTimes,
     /// Publishes events; writes like any other.
     pub recorder: Recorder,
     /// What is counted.

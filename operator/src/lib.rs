@@ -52,6 +52,7 @@ use feed::{TRIGGERS_MAX, Triggers};
 use master_api::{MasterApi, MasterViews};
 use metrics::OperatorMetrics;
 use pool::apply::RootKeys;
+use pool::signals::SignalTimes;
 use stores::Stores;
 
 /// Changes of one object within this time are one reconcile.
@@ -133,6 +134,7 @@ async fn lead(parts: &Parts) {
         master_api: parts.master_api.clone(),
         masters: MasterViews::default(),
         root_keys: RootKeys::default(),
+        signal_times: SignalTimes::default(),
         metrics: parts.metrics.clone(),
         failures: Failures::default(),
         config: parts.config.clone(),

@@ -17,8 +17,10 @@ use crate::{quota, tenant};
 
 pub mod apply;
 pub mod build;
+pub mod events;
 pub mod observe;
 pub mod release;
+pub mod signals;
 pub mod status;
 pub mod validate;
 

@@ -22,6 +22,7 @@ pub async fn release(pool: &CachePool, context: &Context) -> Result<(), Reconcil
     let id = PoolId::of(pool);
     context.masters.forget(&id.uid);
     context.root_keys.forget(&id.uid);
+    context.signal_times.forget(&id.uid);
     if !pool.finalizers().iter().any(|one| one == POOL_FINALIZER) {
         return Ok(());
     }

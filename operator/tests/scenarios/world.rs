@@ -10,7 +10,7 @@ use larder_operator::config::Config;
 use larder_operator::election::{self, Leadership, LeaseSettings};
 use larder_operator::master_api::{
     AgentDocument, Call, MasterApi, MasterError, MasterView, QuotaDocument, QuotaPolicy,
-    SegmentDocument, StatusDocument, TenantDocument, TenantPolicy,
+    SegmentDocument, SignalsDocument, StatusDocument, TenantDocument, TenantPolicy,
 };
 use larder_operator::metrics::OperatorMetrics;
 use larder_operator::names::PoolId;
@@ -38,6 +38,8 @@ pub(crate) struct MasterState {
     pub(crate) quotas: BTreeMap<(String, String), QuotaDocument>,
     /// Slabs that a node holds.
     pub(crate) agents: BTreeMap<String, u64>,
+    /// How the cache does.
+    pub(crate) signals: SignalsDocument,
     /// Whether calls fail.
     pub(crate) is_silent: bool,
     /// How long a call takes.
@@ -117,6 +119,7 @@ impl MasterApi for FakeMaster {
                         used_bytes: 4096,
                         guaranteed_bytes: guaranteed,
                         overcommitted: guaranteed > CAPACITY,
+                        signals: state.signals.clone(),
                     },
                     quotas: quotas
                         .map(|((_, name), one)| (name.clone(), one.clone()))
