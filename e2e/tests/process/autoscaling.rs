@@ -1,0 +1,168 @@
+//! The query of the sample for autoscaling, asked of a real Prometheus that scrapes a real master.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use larder_e2e::pool::Pool;
+use larder_e2e::prometheus::Prometheus;
+use larder_telemetry::exposition;
+use serde_json::Value;
+
+use crate::rig::{client, file, http, key, page, pattern, runtime, until};
+
+/// What an object is charged at least: small objects fill a pool quickly.
+const OBJECT_BYTES: usize = 16 << 10;
+/// Two agents of 16 MiB hold 2,048 objects.
+const NODE_MIB: u64 = 16;
+const FEW: u64 = 256;
+const MANY: u64 = 3_400;
+/// More than a look-up a second of the ten minutes that the query looks back.
+const LOOKUPS: u64 = 1_200;
+
+fn sample(name: &str) -> Result<String> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = own.join("../manifests/samples/autoscaling").join(name);
+    std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))
+}
+
+/// The query of the rule for one pool, as the adapter makes it for an autoscaler's selector.
+fn query(pool: &str) -> Result<String> {
+    let values: Value = serde_saphyr::from_str(&sample("prometheus-adapter-values.yaml")?)?;
+    let hpa: Value = serde_saphyr::from_str(&sample("hpa.yaml")?)?;
+    let rule = &values["rules"]["external"][0];
+    let metric = &hpa["spec"]["metrics"][0]["external"]["metric"];
+    ensure!(
+        rule["name"]["as"].is_string() && rule["name"]["as"] == metric["name"],
+        "the autoscaler asks for {} and the rule answers for {}",
+        metric["name"],
+        rule["name"]["as"]
+    );
+    let labels = metric["selector"]["matchLabels"].as_object();
+    let labels: Vec<_> = labels.context("no selector")?.keys().collect();
+    ensure!(labels == ["pool"], "the selector has {labels:?}");
+    let query = rule["metricsQuery"].as_str().context("no query")?;
+    let matchers = format!(r#"pool="{pool}",namespace="cache""#);
+    let query = query.replace("<<.LabelMatchers>>", &matchers);
+    ensure!(
+        !query.contains("<<"),
+        "an unknown word of the adapter: {query}"
+    );
+    Ok(query)
+}
+
+/// The names of all metrics in a query.
+fn metrics_of(query: &str) -> BTreeSet<&str> {
+    query
+        .split(|char: char| !(char.is_ascii_alphanumeric() || char == '_'))
+        .filter(|word| word.starts_with("larder_"))
+        .collect()
+}
+
+/// What a query comes to now; `None` without a value.
+fn ask(prometheus: &mut Prometheus, query: &str) -> Result<Option<f64>> {
+    ensure!(
+        !prometheus.has_ended()?,
+        "prometheus has ended; see its log"
+    );
+    let encoded = query.bytes().fold(String::new(), |mut text, byte| {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "%{byte:02X}");
+        text
+    });
+    let Ok((200, body)) = http(
+        &prometheus.addr,
+        &format!("GET /api/v1/query?query={encoded}"),
+    ) else {
+        return Ok(None); // It is still starting.
+    };
+    let answer: Value = serde_json::from_str(&body).with_context(|| body.clone())?;
+    let results = answer["data"]["result"].as_array().context("no result")?;
+    ensure!(results.len() <= 1, "more than one value: {answer}");
+    let value = results.first().and_then(|one| one["value"][1].as_str());
+    Ok(value.map(str::parse).transpose()?)
+}
+
+fn config(master: &str) -> String {
+    // A second instead of a minute, so that there are two samples of each series soon.
+    format!(
+        "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: masters\n  \
+         static_configs:\n  - targets: ['{master}']\n    labels: {{namespace: cache, pool: demo}}\n"
+    )
+}
+
+pub(crate) fn demand() -> Result<()> {
+    let wanted = query("demo")?;
+    let pool = Pool::start("demand", &file("demand", NODE_MIB, 2, &[("team", None)]))?;
+    let master = pool.document.masters[0].admin_addr.clone();
+    let mut prometheus = Prometheus::start(pool.home(), &config(&master))?;
+    let runtime = runtime()?;
+    let client = runtime.block_on(client(&pool, "team", Some(0)))?;
+    let put = |numbers: std::ops::Range<u64>| {
+        runtime.block_on(async {
+            for at in numbers {
+                let bytes = pattern(at, OBJECT_BYTES);
+                client.put(key(&format!("k{at}"))?, bytes).await?;
+            }
+            anyhow::Ok(())
+        })
+    };
+    put(0..FEW)?;
+    // What the query names must stand on the page, also before anything was looked up.
+    let families = exposition::parse(&page(&master, "/metrics")?)?;
+    let known: BTreeSet<_> = families.iter().map(|family| family.name.as_str()).collect();
+    let named = metrics_of(&wanted);
+    ensure!(
+        named.len() == 5 && named.is_subset(&known),
+        "the query of the sample names {named:?}, and a master has {known:?}"
+    );
+    let value = |name| {
+        let tenant = [("tenant", "team")];
+        let labels = if name == "larder_master_bytes" {
+            &tenant[..]
+        } else {
+            &[]
+        };
+        exposition::value(&families, name, labels).context(name)
+    };
+    // An eighth of the space, of four fifths that are right.
+    let fill = 125.0 * value("larder_master_bytes")? / value("larder_master_capacity_bytes")?;
+    ensure!(
+        (10.0..30.0).contains(&fill),
+        "{fill} percent of what is right are stored"
+    );
+    until("the demand of a pool that is nearly empty", || {
+        let found = ask(&mut prometheus, &wanted)?;
+        Ok(found.filter(|found| (found - fill).abs() < 1.0))
+    })?;
+    put(FEW..MANY)?;
+    // The first objects are evicted, and not long ago.
+    let misses = runtime.block_on(async {
+        let mut misses = 0;
+        for at in 0..LOOKUPS {
+            let found = client.get(key(&format!("k{at}"))?).await;
+            misses += u64::from(found.is_err());
+        }
+        anyhow::Ok(misses)
+    })?;
+    ensure!(misses > LOOKUPS / 2, "{misses} misses");
+    let high = until("the demand of a pool that is too small", || {
+        let found = ask(&mut prometheus, &wanted)?;
+        Ok(found.filter(|found| *found > 150.0))
+    })?;
+    ensure!(high <= 200.0, "a demand of {high}");
+    let other = ask(&mut prometheus, &query("other")?)?;
+    ensure!(
+        other.is_none(),
+        "a pool that is not there has a demand of {other:?}"
+    );
+    Ok(())
+}
+
+/// The job that the sample gives to Prometheus is one that it takes.
+pub(crate) fn scrape() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let config = format!("scrape_configs:\n{}", sample("prometheus-scrape.yaml")?);
+    larder_e2e::prometheus::check(home.path(), &config)
+}
