@@ -126,10 +126,7 @@ impl Drop for Prometheus {
 }
 
 /// Has `promtool` read the text of a configuration, without asking a cluster.
-///
-/// # Errors
-/// With what it finds wrong.
-pub fn check(home: &Path, config: &str) -> Result<()> {
+fn check(home: &Path, config: &str) -> Result<()> {
     let file = home.join(CONFIG_FILE);
     fs::write(&file, config)?;
     let mut promtool = Command::new(programs()?.join("promtool"));

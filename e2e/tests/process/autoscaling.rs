@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use larder_e2e::pool::Pool;
 use larder_e2e::prometheus::Prometheus;
 use larder_telemetry::exposition;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::rig::{client, file, http, key, page, pattern, runtime, until};
 
@@ -84,19 +84,37 @@ fn ask(prometheus: &mut Prometheus, query: &str) -> Result<Option<f64>> {
     Ok(value.map(str::parse).transpose()?)
 }
 
-fn config(master: &str) -> String {
-    // A second instead of a minute, so that there are two samples of each series soon.
-    format!(
-        "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: masters\n  \
-         static_configs:\n  - targets: ['{master}']\n    labels: {{namespace: cache, pool: demo}}\n"
-    )
+/// The sample's job as it would find the master in a cluster: a build of Prometheus without
+/// Kubernetes, such as Debian's, takes it without the discovery, so what that tells is given.
+fn config(master: &str) -> Result<String> {
+    let mut jobs: Value = serde_saphyr::from_str(&sample("prometheus-scrape.yaml")?)?;
+    let job = jobs[0].as_object_mut().context("no job")?;
+    let found = job.remove("kubernetes_sd_configs");
+    ensure!(
+        found == Some(json!([{ "role": "pod" }])),
+        "the sample looks for {found:?}"
+    );
+    let labels = json!({
+        "__meta_kubernetes_namespace": "cache",
+        "__meta_kubernetes_pod_name": "demo-master-0",
+        "__meta_kubernetes_pod_container_port_name": "admin",
+        "__meta_kubernetes_pod_label_app_kubernetes_io_name": "larder",
+        "__meta_kubernetes_pod_label_app_kubernetes_io_component": "master",
+        "__meta_kubernetes_pod_label_larder_dev_pool": "demo",
+    });
+    let target = json!([{ "targets": [master], "labels": labels }]);
+    job.insert("static_configs".to_owned(), target);
+    // Instead of a minute, so that there are two samples of each series soon.
+    job.insert("scrape_interval".to_owned(), json!("1s"));
+    // JSON is YAML.
+    Ok(json!({ "scrape_configs": jobs }).to_string())
 }
 
 pub(crate) fn demand() -> Result<()> {
     let wanted = query("demo")?;
     let pool = Pool::start("demand", &file("demand", NODE_MIB, 2, &[("team", None)]))?;
     let master = pool.document.masters[0].admin_addr.clone();
-    let mut prometheus = Prometheus::start(pool.home(), &config(&master))?;
+    let mut prometheus = Prometheus::start(pool.home(), &config(&master)?)?;
     let runtime = runtime()?;
     let client = runtime.block_on(client(&pool, "team", Some(0)))?;
     let put = |numbers: std::ops::Range<u64>| {
@@ -158,11 +176,4 @@ pub(crate) fn demand() -> Result<()> {
         "a pool that is not there has a demand of {other:?}"
     );
     Ok(())
-}
-
-/// The job that the sample gives to Prometheus is one that it takes.
-pub(crate) fn scrape() -> Result<()> {
-    let home = tempfile::tempdir()?;
-    let config = format!("scrape_configs:\n{}", sample("prometheus-scrape.yaml")?);
-    larder_e2e::prometheus::check(home.path(), &config)
 }

@@ -98,10 +98,6 @@ fn main() -> ExitCode {
             "process_the_demand_of_the_sample_is_read_from_a_master",
             autoscaling::demand,
         ),
-        prometheus(
-            "process_the_scrape_of_the_sample_is_taken",
-            autoscaling::scrape,
-        ),
     ];
     libtest_mimic::run(&arguments, tests).exit_code()
 }
