@@ -3,6 +3,8 @@
 
 use serde_json::{Value, json};
 
+mod master;
+
 /// A kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -529,6 +531,7 @@ pub fn cases() -> Vec<Case> {
         figure_cases(),
         quota_cases(),
         node_cases(),
+        master::cases(),
     ]
     .into_iter()
     .flatten()

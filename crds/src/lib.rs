@@ -16,11 +16,21 @@
 //! client, no async runtime.
 
 mod admission;
+#[expect(
+    unreachable_pub,
+    reason = "kube's derive copies each struct into a function"
+)]
+mod background;
 #[cfg(any(test, feature = "cases"))]
 pub mod cases;
 mod condition;
 mod definition;
 mod document;
+#[expect(
+    unreachable_pub,
+    reason = "kube's derive copies each struct into a function"
+)]
+mod events;
 #[expect(
     unreachable_pub,
     clippy::duplicated_attributes,
@@ -48,9 +58,11 @@ mod settings;
 mod tenant;
 
 pub use admission::Admission;
+pub use background::{Eviction, Moves, Signals};
 pub use condition::Condition;
 pub use definition::{GenerateError, generate, schema};
 pub use document::{Document, DocumentError, DocumentProblem, parse_documents};
+pub use events::{Events, ZmqEndpoint, ZmqSchema};
 pub use node::{
     CacheNode, CacheNodeSpec, CacheNodeStatus, DrainState, HugepageFacts, MemoryFacts,
     NodeCapability, NodeDrain,
@@ -67,7 +79,8 @@ pub use quota::{
     Pinned, QuotaRef, QuotaRow, TenantSelector,
 };
 pub use settings::{
-    Figures, PoolSettings, QuotaSettings, SubjectSettings, TenantChoice, TenantSettings,
+    EventsSettings, Figures, MasterSettings, PoolSettings, QuotaSettings, SubjectSettings,
+    TenantChoice, TenantSettings,
 };
 pub use tenant::{
     Access, CacheTenant, CacheTenantSpec, CacheTenantStatus, Limit, PoolRef, ServiceAccountRef,

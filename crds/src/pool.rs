@@ -6,7 +6,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::background::{Eviction, Moves, Signals};
 use crate::condition::{self, Condition};
+use crate::events::Events;
 use crate::quantity::Quantity;
 
 /// Most member nodes of one pool.
@@ -70,6 +72,13 @@ const MAX_DRAIN_DEADLINE_S: u32 = 86_400;
         description = "What objects take",
         json_path = ".status.used"
     ),
+    printcolumn(
+        name = "Hit%",
+        type_ = "integer",
+        description = "Look-ups of a hundred that found their object",
+        json_path = ".status.signals.hitRatioPercent",
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new(
         "size(self.metadata.name) <= 40 && self.metadata.name.matches('^[a-z][-a-z0-9]*$')"
@@ -110,6 +119,16 @@ pub struct CachePoolSpec {
     /// What tenants are promised.
     #[serde(default)]
     pub quotas: Quotas,
+    /// When cold objects make room.
+    #[serde(default)]
+    pub eviction: Eviction,
+    /// How fast objects are copied between nodes.
+    #[serde(default)]
+    pub moves: Moves,
+    /// Who is told what appears in the cache and what goes. Absent means nobody, and nothing is
+    /// kept for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<Events>,
 }
 
 /// What tenants are promised.
@@ -313,6 +332,9 @@ pub struct CachePoolStatus {
     /// Number of objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<u64>,
+    /// How the cache has done lately.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signals: Option<Signals>,
     /// Name of the master that leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,

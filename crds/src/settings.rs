@@ -8,10 +8,12 @@ use crate::problem::{Problem, Problems};
 use crate::quantity::Quantity;
 use crate::tenant::{Access, CacheTenant, Subject};
 
+mod master;
 mod quota;
 #[cfg(test)]
 mod tests;
 
+pub use master::{EventsSettings, MasterSettings};
 use quota::Said;
 pub use quota::{Figures, QuotaSettings, TenantChoice};
 
@@ -57,6 +59,8 @@ pub struct PoolSettings {
     pub replica_factor: u32,
     /// What happens when more is guaranteed than there is.
     pub overcommit: Overcommit,
+    /// What the masters are told besides.
+    pub master: MasterSettings,
 }
 
 /// A tenant in numbers.
@@ -134,6 +138,9 @@ impl CachePool {
                 None
             }
         };
+        let spec = &self.spec;
+        let events = spec.events.as_ref();
+        let master = master::of(&spec.eviction, &spec.moves, events, &mut problems);
         let name = name_of(self.metadata.name.as_deref(), &mut problems);
         Problems::unless_empty(problems)?;
         let Some((dram_tier, node_dram_bytes, slab_bytes)) = dram else {
@@ -153,6 +160,7 @@ impl CachePool {
             slab_bytes,
             replica_factor,
             overcommit: self.spec.quotas.overcommit,
+            master,
         })
     }
 }

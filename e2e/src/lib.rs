@@ -7,3 +7,4 @@ pub mod bench;
 pub mod cluster;
 pub mod pool;
 pub mod proc;
+pub mod prometheus;

@@ -2,9 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use larder_store::{MAX_REPLICAS, QuotaPolicy, TenantPolicy};
+use larder_store::{MAX_REPLICAS, QuotaPolicy, Settings, TenantPolicy};
 use larder_types::{Access, Borrowing, OnExceed, QuotaName, TenantId};
 use serde::Deserialize;
+
+mod background;
+
+pub use background::{EvictionConfig, MovesConfig};
 
 pub use crate::events::config::{EventsConfig, ZmqConfig, ZmqSchema};
 
@@ -116,6 +120,12 @@ pub struct Config {
     /// Written when this master can serve: its names, pid and real addresses.
     #[serde(default)]
     pub ready_file: Option<PathBuf>,
+    /// When cold objects make room.
+    #[serde(default)]
+    pub eviction: EvictionConfig,
+    /// How fast objects are copied between agents.
+    #[serde(default)]
+    pub moves: MovesConfig,
     /// Cache events; off without it.
     #[serde(default)]
     pub events: Option<EventsConfig>,
@@ -330,9 +340,27 @@ impl Config {
         if self.agent_ttl_ms <= self.agent_suspect_ms {
             return refuse("agent_ttl_ms", "must be more than agent_suspect_ms");
         }
+        self.eviction.check()?;
+        self.moves.check()?;
         match &self.events {
             None => Ok(()),
             Some(events) => events.check(),
+        }
+    }
+
+    /// What the leader is to keep to.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            put_discard_ms: self.put_discard_ms,
+            space_wait_ms: self.space_wait_ms,
+            agent_suspect_ms: self.agent_suspect_ms,
+            agent_ttl_ms: self.agent_ttl_ms,
+            max_object_bytes: self.max_object_bytes,
+            high_watermark: self.eviction.high_watermark_percent * 10,
+            low_watermark: self.eviction.low_watermark_percent * 10,
+            max_moves: self.moves.max_concurrent,
+            move_bytes_per_s: self.moves.bytes_per_s,
+            ..Settings::default()
         }
     }
 }
@@ -399,6 +427,23 @@ mod tests {
             (config.max_object_bytes, config.max_connections),
             (64 << 30, 4_096)
         );
+        assert_eq!(config.settings(), Settings::default());
+    }
+
+    #[test]
+    fn the_leader_keeps_to_eviction_and_moves_of_the_file() {
+        let more = r#"{"eviction":{"high_watermark_percent":95,"low_watermark_percent":70},
+            "moves":{"max_concurrent":4,"bytes_per_s":1048576},"#;
+        let config = parse(&SMALL.replacen('{', more, 1)).expect("valid");
+        let settings = config.settings();
+        assert_eq!(
+            (settings.high_watermark, settings.low_watermark),
+            (950, 700)
+        );
+        assert_eq!(
+            (settings.max_moves, settings.move_bytes_per_s),
+            (4, 1 << 20)
+        );
     }
 
     #[test]
@@ -419,6 +464,21 @@ mod tests {
             (r#""replica_factor":4,"#, "replica_factor"),
             (r#""max_connections":0,"#, "max_connections"),
             (r#""log":{"formt":"json"},"#, "formt"),
+            (
+                r#""eviction":{"high_watermark_percent":101},"#,
+                "eviction.high_watermark_percent",
+            ),
+            (
+                r#""eviction":{"high_watermark_percent":80},"#,
+                "eviction.low_watermark_percent",
+            ),
+            (
+                r#""eviction":{"low_watermark_percent":0},"#,
+                "eviction.low_watermark_percent",
+            ),
+            (r#""moves":{"max_concurrent":257},"#, "moves.max_concurrent"),
+            (r#""moves":{"max_concurrent":0},"#, "moves.max_concurrent"),
+            (r#""moves":{"bytes_per_s":1000},"#, "moves.bytes_per_s"),
         ];
         for (extra, key) in cases {
             let error = parse(&SMALL.replacen('{', &format!("{{{extra}"), 1)).expect_err(extra);

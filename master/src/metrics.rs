@@ -12,6 +12,7 @@ use larder_wire::{CallError, Kind};
 use tokio::time::Instant;
 
 use crate::calls::ItemResult;
+pub(crate) use signals::per_mille;
 
 /// The listener of clients and agents, as it stands in labels.
 pub(crate) const LISTENER: &str = "client";

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use larder_store::{Corruption, Settings};
+use larder_store::Corruption;
 use larder_telemetry::{Component, Metric, Registry};
 use larder_types::{Epoch, Incarnation, Reason};
 use larder_wire::{CallError, RootKey, SessionSigner, TokenError};
@@ -333,14 +333,7 @@ impl Parts {
             incarnation: self.incarnation,
             replica_factor: config.replica_factor,
             session_token_ms: config.session_token_ms,
-            settings: Settings {
-                put_discard_ms: config.put_discard_ms,
-                space_wait_ms: config.space_wait_ms,
-                agent_suspect_ms: config.agent_suspect_ms,
-                agent_ttl_ms: config.agent_ttl_ms,
-                max_object_bytes: config.max_object_bytes,
-                ..Settings::default()
-            },
+            settings: config.settings(),
         };
         let metrics = MasterMetrics::new(self.registry.clone());
         let log = VolatileLog::default();

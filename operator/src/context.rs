@@ -15,6 +15,7 @@ use crate::metrics::OperatorMetrics;
 use crate::node::leave::Drains;
 use crate::node::topology::Topology;
 use crate::pool::apply::RootKeys;
+use crate::pool::signals::SignalTimes;
 use crate::reasons::Severity;
 use crate::stores::Stores;
 
@@ -34,6 +35,8 @@ pub struct Context {
     pub drains: Drains,
     /// What masters were told of where agents stand.
     pub topology: Topology,
+    /// When statuses last told how caches do.
+    pub signal_times: SignalTimes,
     /// Publishes events; writes like any other.
     pub recorder: Recorder,
     /// What is counted.

@@ -54,6 +54,7 @@ use metrics::OperatorMetrics;
 use node::leave::Drains;
 use node::topology::Topology;
 use pool::apply::RootKeys;
+use pool::signals::SignalTimes;
 use stores::Stores;
 
 /// Changes of one object within this time are one reconcile.
@@ -139,6 +140,7 @@ async fn lead(parts: &Parts) {
         root_keys: RootKeys::default(),
         drains: Drains::default(),
         topology: Topology::default(),
+        signal_times: SignalTimes::default(),
         metrics: parts.metrics.clone(),
         failures: Failures::default(),
         config: parts.config.clone(),

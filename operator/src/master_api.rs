@@ -163,6 +163,23 @@ pub struct StatusDocument {
     /// Whether that is more than there is.
     #[serde(default)]
     pub overcommitted: bool,
+    /// How the cache has done lately.
+    #[serde(default)]
+    pub signals: SignalsDocument,
+}
+
+/// How the cache of a master has done over about five minutes; each is absent while it is not
+/// known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct SignalsDocument {
+    /// Look-ups of a thousand that found their object.
+    pub hit_ratio_per_mille: Option<u64>,
+    /// Misses of a thousand that a larger pool would have hit.
+    pub ghost_ratio_per_mille: Option<u64>,
+    /// For how long half of what was evicted had not been used, at most; over about an hour.
+    pub eviction_age_ms: Option<u64>,
+    /// What the fullest segment holds, of a thousand parts.
+    pub pressure_per_mille: Option<u64>,
 }
 
 /// One entry of `GET /v1/tenants`, as far as the operator needs it.

@@ -75,6 +75,8 @@ pub enum ConditionType {
     TenantsBound,
     /// More is guaranteed than the pool has.
     QuotaOvercommitted,
+    /// The tenants whose events are published exist.
+    EventsPublished,
     /// It serves.
     Ready,
 }
@@ -92,6 +94,7 @@ impl ConditionType {
             Self::QuotaBound => "QuotaBound",
             Self::TenantsBound => "TenantsBound",
             Self::QuotaOvercommitted => "QuotaOvercommitted",
+            Self::EventsPublished => "EventsPublished",
             Self::Ready => "Ready",
         }
     }
@@ -201,6 +204,11 @@ reasons! {
     GuaranteesExceedCapacity Warning ["CachePool" QuotaOvercommitted "True"]
         "More is guaranteed than all mounted nodes have, so all guarantees shrink in proportion. \
          Add nodes, or lower guarantees.";
+    EventTenantsKnown Normal ["CachePool" EventsPublished "True"]
+        "Every tenant that spec.events.zmq names exists.";
+    EventTenantUnknown Warning ["CachePool" EventsPublished "False"]
+        "spec.events.zmq names ids that no accepted CacheTenant has. Their endpoints are open and \
+         silent until there is one; correct the id, or make the CacheTenant.";
 }
 
 /// The table as the page `docs/conditions.md`.

@@ -108,6 +108,49 @@ fn the_connection_of_a_tenant() {
     compare(&format!("ConfigMap-{}", child.key.name), &child.body);
 }
 
+/// The sample scrape of `docs/autoscaling.md` selects by labels and a port that masters have.
+#[test]
+fn the_sample_scrape_finds_the_masters() {
+    let text = include_str!("../../manifests/samples/autoscaling/prometheus-scrape.yaml");
+    let jobs: Value = serde_saphyr::from_str(text).expect("YAML");
+    let steps = jobs[0]["relabel_configs"].as_array().expect("a list");
+    let children = children().1;
+    let masters = children
+        .iter()
+        .find(|child| child.key.kind == ChildKind::StatefulSet)
+        .expect("masters");
+    let template = &masters.body["spec"]["template"];
+    let port = template["spec"]["containers"][0]["ports"].as_array();
+    let is_admin = |port: &Value| port["name"] == "admin";
+    assert!(port.is_some_and(|ports| ports.iter().any(is_admin)));
+    // As Prometheus writes a label's name.
+    let labels = template["metadata"]["labels"].as_object().expect("labels");
+    let value = |source: &Value| {
+        let source = source.as_str().expect("a text");
+        let name = source.strip_prefix("__meta_kubernetes_pod_label_");
+        let Some(name) = name else {
+            let own = source.starts_with("__meta_kubernetes_");
+            assert!(own, "{source}");
+            return "admin".to_owned();
+        };
+        let found = labels
+            .iter()
+            .find(|(label, _)| label.replace(['.', '/', '-'], "_") == name);
+        let value = found.and_then(|(_, value)| value.as_str());
+        value.expect("a label of masters").to_owned()
+    };
+    for step in steps {
+        let sources = step["source_labels"].as_array().expect("labels");
+        let values: Vec<String> = sources.iter().map(value).collect();
+        if step["action"] == "keep" {
+            assert_eq!(step["regex"], values.join(";"));
+        }
+        if step["target_label"] == "pool" {
+            assert_eq!(values, ["pool-small"]);
+        }
+    }
+}
+
 /// Each object survives the way through its type, so it holds no field that Kubernetes does not
 /// know, and no value of another type.
 #[test]

@@ -144,6 +144,7 @@ mod tests {
             slab_bytes: 2 << 20,
             replica_factor: 1,
             overcommit: larder_crds::Overcommit::Warn,
+            master: larder_crds::MasterSettings::default(),
         }
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) slab_bytes: u64,
     /// Replicas of an object.
     pub(crate) replica_factor: u32,
+    /// Parts of the master's configuration that the pool file gives: eviction, moves, events.
+    pub(crate) master_sections: serde_json::Map<String, Value>,
     /// What the processes log.
     pub(crate) log_filter: String,
 }
@@ -59,13 +61,14 @@ impl Plan {
             dram_bytes: pool.node_dram_bytes,
             slab_bytes: pool.slab_bytes,
             replica_factor: pool.replica_factor,
+            master_sections: pool.master.sections(false),
             log_filter: args.log_filter.clone(),
         }
     }
 
     /// The configuration of the master.
     pub(super) fn master_config(&self, folder: &RunFolder) -> Value {
-        json!({
+        let mut config = json!({
             "pool": self.pool,
             "name": self.master,
             "client_addr": loopback(self.client_port),
@@ -78,7 +81,11 @@ impl Plan {
             "replica_factor": self.replica_factor,
             "ready_file": ready_file(folder, &self.master),
             "log": self.log(),
-        })
+        });
+        if let Some(parts) = config.as_object_mut() {
+            parts.extend(self.master_sections.clone());
+        }
+        config
     }
 
     /// The configuration of the agent of this number.
@@ -257,6 +264,9 @@ metadata: {name: small}
 spec:
   nodes: {count: 2}
   tiers: [{name: dram, medium: Dram, size: 64Mi, slabSize: 2Mi}]
+  eviction: {highWatermarkPercent: 95}
+  moves: {bytesPerSecond: 64Mi}
+  events: {zmq: [{tenant: team-a, port: 5557, replayPort: 5558}]}
 ---
 apiVersion: larder.dev/v1alpha1
 kind: CacheTenant
@@ -310,6 +320,10 @@ spec:
         std::fs::write(&path, plan.master_config(&folder).to_string()).expect("room");
         let master = larder_master::Config::load(&path).expect("a master's configuration");
         assert_eq!(master.admin_addr, "127.0.0.1:7001");
+        assert_eq!(master.eviction.high_watermark_percent, 95);
+        assert_eq!(master.moves.bytes_per_s, 64 << 20);
+        let events = master.events.as_ref().expect("events");
+        assert_eq!(events.zmq[0].addr, "127.0.0.1:5557");
 
         std::fs::create_dir(place.path().join("config")).expect("room");
         std::fs::write(&master.tenants_file, tenants(&file()).to_string()).expect("room");

@@ -57,9 +57,14 @@ fn unknown_and_missing_fields_are_named() {
         ),
         (
             Kind::Pool,
-            set("/spec/eviction", "Lru"),
-            "spec.eviction: unknown field; the fields here are masters, nodes, placement, quotas, \
-             tiers",
+            set("/spec/evicting", "Lru"),
+            "spec.evicting: unknown field; did you mean 'eviction'?",
+        ),
+        (
+            Kind::Pool,
+            set("/spec/compression", "Zstd"),
+            "spec.compression: unknown field; the fields here are events, eviction, masters, \
+             moves, nodes, placement, quotas, tiers",
         ),
         (
             Kind::Pool,

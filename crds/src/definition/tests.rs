@@ -121,7 +121,7 @@ fn names_and_columns_are_as_documented() {
     let expected = |short: &str, columns: &str| (short.to_owned(), columns.to_owned());
     assert_eq!(
         facts(CachePool::crd()),
-        expected("cpool", "Ready,Nodes,Desired,Capacity,Used,Age")
+        expected("cpool", "Ready,Nodes,Desired,Capacity,Used,Hit%,Age")
     );
     assert_eq!(
         facts(CacheTenant::crd()),
@@ -252,6 +252,8 @@ fn defaults_are_complete() {
             ],
             "placement": { "replicaFactor": 1 },
             "quotas": { "overcommit": "Warn" },
+            "eviction": { "highWatermarkPercent": 90, "lowWatermarkPercent": 80 },
+            "moves": { "maxConcurrent": 32, "bytesPerSecond": "768Mi" },
         }})
     );
     let minimal = json!({ "spec": { "poolRef": { "name": "demo" } } });

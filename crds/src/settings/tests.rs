@@ -47,6 +47,7 @@ fn a_minimal_pool_gets_the_defaults() {
             slab_bytes: 64 << 20,
             replica_factor: 1,
             overcommit: Overcommit::Warn,
+            master: MasterSettings::default(),
         }
     );
 }

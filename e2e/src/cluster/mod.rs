@@ -107,6 +107,15 @@ pub struct Cluster {
     kubectl: Kubectl,
 }
 
+/// The folder of whatever was fetched or compiled for tests.
+///
+/// # Errors
+/// If the environment names one that cannot be used.
+pub(crate) fn cache() -> Result<PathBuf> {
+    let own = Folders::from_env()?.cache;
+    Ok(own.parent().unwrap_or(&own).to_owned())
+}
+
 impl Cluster {
     /// Compiles the programs unless that was done before.
     ///

@@ -12,6 +12,7 @@
 //! machine lacks is told as the reason for which each test is skipped, unless the list in
 //! `LARDER_E2E_REQUIRE` holds `cluster`: then it is a failure.
 
+mod apiserver_autoscaling;
 mod apiserver_chart;
 mod apiserver_drains;
 mod apiserver_faults;
@@ -68,6 +69,7 @@ fn apiserver_tests() -> Vec<Test> {
         apiserver_repair::tests(),
         apiserver_rights::tests(),
         apiserver_rules::tests(),
+        apiserver_autoscaling::tests(),
         apiserver_chart::tests(),
     ]
     .concat()

@@ -1,8 +1,9 @@
 //! Whole systems as local processes: `larder up` and everything that may happen to it.
 //!
-//! Needs nothing but the built `larder` program. Each test has a pool of its own and takes it
+//! Needs nothing but the built `larder` program, and Prometheus where a test says so. Each test has a pool of its own and takes it
 //! down again.
 
+mod autoscaling;
 mod bulk;
 mod death;
 mod moves;
@@ -14,12 +15,37 @@ mod upserts;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 fn test(name: &'static str, run: fn() -> anyhow::Result<()>) -> Trial {
     Trial::test(name, move || {
         run().map_err(|error| Failed::from(format!("{error:#}")))
     })
+}
+
+/// A test that needs Prometheus. Without it and without a way to fetch it the test is skipped and
+/// says why, unless the list in `LARDER_E2E_REQUIRE` holds `prometheus`.
+fn prometheus(name: &'static str, run: fn() -> anyhow::Result<()>) -> Trial {
+    Trial::ignorable_test(name, move || {
+        if let Err(reason) = larder_e2e::prometheus::programs() {
+            if is_required("prometheus") {
+                return Err(Failed::from(format!("required, but {reason:#}")));
+            }
+            return Ok(Completion::ignored_with(format!("skipped: {reason:#}")));
+        }
+        run().map_err(|error| Failed::from(format!("{error:#}")))?;
+        Ok(Completion::Completed)
+    })
+}
+
+/// Whether a need must be met here: `LARDER_E2E_REQUIRE` lists needs, with commas between.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the configuration of this harness"
+)]
+fn is_required(need: &str) -> bool {
+    let list = std::env::var("LARDER_E2E_REQUIRE").unwrap_or_default();
+    list.split(',').any(|one| one.trim() == need)
 }
 
 fn main() -> ExitCode {
@@ -68,6 +94,10 @@ fn main() -> ExitCode {
         test("process_tenants_see_only_their_own", trust::tenants),
         test("process_pages_are_valid_and_name_no_key", pages::metrics),
         test("process_down_leaves_nothing", pages::down_leaves_nothing),
+        prometheus(
+            "process_the_demand_of_the_sample_is_read_from_a_master",
+            autoscaling::demand,
+        ),
     ];
     libtest_mimic::run(&arguments, tests).exit_code()
 }

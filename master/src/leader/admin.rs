@@ -1,5 +1,6 @@
 //! What the admin port asks of the leader, and its documents.
 
+use larder_store::evict::{PoolSignals, WINDOWS_MINUTES};
 use larder_store::{Request, Tenant, check};
 use larder_types::{AgentId, AgentName, Key, PoolTime, Reason, TenantId};
 use larder_wire::CallError;
@@ -11,9 +12,23 @@ use super::{DEADLINE_MS, Leading};
 use crate::calls::{Call, Origin};
 use crate::event::{AdminAnswer, AdminAsk};
 use crate::log::Log;
+use crate::metrics::per_mille;
 
 /// The most findings in one answer; how many there are stands beside.
 const FINDINGS_MAX: usize = 100;
+
+/// How the cache has done lately, over about five minutes, and an hour for evictions; null where
+/// nothing is known.
+fn signals(now: &PoolSignals, has_space: bool) -> Value {
+    let lately = WINDOWS_MINUTES.iter().position(|minutes| *minutes == 5);
+    let of = |shares: [Option<f64>; 3]| shares[lately.unwrap_or(0)].map(per_mille);
+    json!({
+        "hit_ratio_per_mille": of(now.all.hit_ratios),
+        "ghost_ratio_per_mille": of(now.all.ghost_ratios),
+        "eviction_age_ms": now.all.eviction_age_p50_ms,
+        "pressure_per_mille": has_space.then_some(now.pressure_per_mille),
+    })
+}
 
 impl<L: Log> Leading<L> {
     /// Begins a change, or answers a question at once.
@@ -134,6 +149,9 @@ impl<L: Log> Leading<L> {
         let (guaranteed_bytes, overcommitted) =
             (requested.requested_bytes, requested.is_overcommitted());
         let epoch = core.epoch();
+        let now = core.leader.signals(&core.state);
+        let has_space = core.state.capacity_bytes() > 0;
+        let signals = signals(&now, has_space);
         json!({
             "pool": core.rules.pool,
             "name": core.rules.name,
@@ -153,6 +171,7 @@ impl<L: Log> Leading<L> {
             "pending_puts": core.leader.pending_puts(),
             "discarded_puts": core.leader.discarded_puts(),
             "replica_factor": core.rules.replica_factor,
+            "signals": signals,
             "digest": format!("{:016x}", core.state.digest()),
         })
     }

@@ -112,7 +112,7 @@ fn refresh_tenant(registry: &Registry, tenant: &str, now: &Signals, before: &Sig
 
 /// A share of 0 to 1 in thousandths.
 #[expect(clippy::cast_sign_loss, reason = "a share is not negative")]
-fn per_mille(share: f64) -> u64 {
+pub(crate) fn per_mille(share: f64) -> u64 {
     (share * 1000.0).round() as u64
 }
 

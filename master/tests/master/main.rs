@@ -12,6 +12,7 @@ mod peer;
 mod refused;
 mod reviews;
 mod rig;
+mod signals;
 mod space;
 mod unprivileged;
 mod writers;

@@ -17,9 +17,11 @@ use crate::{quota, tenant};
 
 pub mod apply;
 pub mod build;
+pub mod events;
 pub mod observe;
 pub mod release;
 mod scale_in;
+pub mod signals;
 pub mod status;
 pub mod validate;
 

@@ -24,6 +24,7 @@ pub async fn release(pool: &CachePool, context: &Context) -> Result<(), Reconcil
     context.root_keys.forget(&id.uid);
     context.drains.forget(&id);
     context.topology.forget(&id);
+    context.signal_times.forget(&id.uid);
     if !pool.finalizers().iter().any(|one| one == POOL_FINALIZER) {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::build::Owner;
 use super::observe::{MasterSeen, Seen, ready_agents};
-use super::scale_in;
+use super::{events, scale_in, signals};
 use crate::conditions::{Wanted, changed, is_true, merge, named};
 use crate::context::Context;
 use crate::error::ReconcileError;
@@ -192,7 +192,12 @@ pub fn next(
 ) -> CachePoolStatus {
     let old = pool.status.clone().unwrap_or_default();
     let generation = pool.metadata.generation;
-    let conditions = merge(&old.conditions, wanted, generation, now);
+    let mut conditions = merge(&old.conditions, wanted, generation, now);
+    // The one condition of ours that says nothing about most pools.
+    let published = ConditionType::EventsPublished;
+    if matches!(outcome, Outcome::Applied(_)) && !wanted.iter().any(|w| w.condition == published) {
+        conditions.retain(|one| one.type_ != published.text());
+    }
     let id = PoolId::of(pool);
     let (ready, desired) = match outcome {
         Outcome::Applied(members) => (ready_agents(&seen.standing), members.desired),
@@ -235,6 +240,7 @@ pub fn next(
             status.capacity_bytes = old.capacity_bytes;
             status.used_bytes = old.used_bytes;
             status.objects = old.objects;
+            status.signals = old.signals;
         }
         MasterSeen::Starting => {}
     }
@@ -266,6 +272,12 @@ pub fn phase(conditions: &[larder_crds::Condition]) -> Phase {
     }
 }
 
+fn events_condition(context: &Context, pool: &CachePool) -> Option<Wanted> {
+    let settings = pool.settings().ok()?;
+    let tenants = crate::tenant::accepted_of(context, &PoolId::of(pool));
+    events::condition(settings.master.events.as_ref(), &tenants)
+}
+
 /// Writes the status if it differs, then tells the changes as events. Returns whether the pool is
 /// ready with all its nodes.
 ///
@@ -280,8 +292,17 @@ pub async fn write(
     let mut wanted = conditions(outcome, seen);
     let told = pool.status.as_ref().map_or(&[][..], |old| &old.conditions);
     scale_in::keep_loss(told, pool.metadata.generation, &mut wanted);
-    let status = next(pool, &wanted, outcome, seen, (context.now)());
+    if let Outcome::Applied(_) = outcome {
+        wanted.extend(events_condition(context, pool));
+    }
+    let mut status = next(pool, &wanted, outcome, seen, (context.now)());
     let old = pool.status.clone().unwrap_or_default();
+    let uid = pool.uid().unwrap_or_default();
+    if let MasterSeen::Leads(looks) = &seen.master {
+        let since = context.signal_times.since(&uid);
+        let now = &looks.now.status.signals;
+        status.signals = signals::coarse(old.signals.as_ref(), now, since);
+    }
     let is_ready = status.phase == Some(Phase::Ready);
     if status == old {
         return Ok(is_ready);
@@ -297,7 +318,12 @@ pub async fn write(
     let params = PatchParams::apply(MANAGER).force();
     let sent = api.patch_status(&name, &params, &Patch::Apply(&body)).await;
     match sent {
-        Ok(_) => context.metrics.wrote("CachePool", "status"),
+        Ok(_) => {
+            context.metrics.wrote("CachePool", "status");
+            if status.signals != old.signals {
+                context.signal_times.wrote(&uid);
+            }
+        }
         // Deleted in between.
         Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(is_ready),
         Err(source) => {

@@ -34,9 +34,19 @@ fn drop_unapplied(object: &mut Value, before: &Value, now: &Value) {
         return;
     };
     for (key, value) in before {
-        match now.get(key) {
-            None => drop(fields.remove(key)),
-            Some(now) => {
+        let Some(now) = now.get(key) else {
+            fields.remove(key);
+            continue;
+        };
+        match list_key(key).zip(fields.get_mut(key).and_then(Value::as_array_mut)) {
+            Some((name, items)) => {
+                let has = |list: &Value, item: &Value| {
+                    let list = list.as_array();
+                    list.is_some_and(|list| list.iter().any(|one| one[name] == item[name]))
+                };
+                items.retain(|item| !has(value, item) || has(now, item));
+            }
+            None => {
                 if let Some(field) = fields.get_mut(key) {
                     drop_unapplied(field, value, now);
                 }

@@ -10,7 +10,8 @@ use larder_operator::config::Config;
 use larder_operator::election::{self, Leadership, LeaseSettings};
 use larder_operator::master_api::{
     AgentDocument, AgentLabels, Call, DrainDocument, MasterApi, MasterError, MasterView,
-    QuotaDocument, QuotaPolicy, SegmentDocument, StatusDocument, TenantDocument, TenantPolicy,
+    QuotaDocument, QuotaPolicy, SegmentDocument, SignalsDocument, StatusDocument, TenantDocument,
+    TenantPolicy,
 };
 use larder_operator::metrics::OperatorMetrics;
 use larder_operator::names::PoolId;
@@ -48,6 +49,8 @@ pub(crate) struct MasterState {
     pub(crate) labels: Option<BTreeMap<String, AgentLabels>>,
     /// The status with which it refuses drains and labels.
     pub(crate) refuses: Option<u16>,
+    /// How the cache does.
+    pub(crate) signals: SignalsDocument,
     /// Whether calls fail.
     pub(crate) is_silent: bool,
     /// How long a call takes.
@@ -138,6 +141,7 @@ impl MasterApi for FakeMaster {
                         used_bytes: 4096,
                         guaranteed_bytes: guaranteed,
                         overcommitted: guaranteed > CAPACITY,
+                        signals: state.signals.clone(),
                     },
                     quotas: quotas
                         .map(|((_, name), one)| (name.clone(), one.clone()))

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use larder_store::{PutMode, QuotaPolicy, Reply, Request, Settings, TaskWish, TenantPolicy};
 use larder_types::{
     AgentId, Attributes, Borrowing, Extent, GroupId, Key, Label, Labels, Pin, QuotaName, SessionId,
-    TaskId,
-    TenantId, Version,
+    TaskId, TenantId, Version,
 };
 
 use super::acts::Act;

@@ -121,7 +121,7 @@ fn every_rule_has_a_case() {
 #[test]
 fn every_rule_stays_in_scope_and_budget() {
     // The analysis takes the variable of a comprehension for a foreign one.
-    let variables = Regex::new(r"\.(?:all|exists)\((\w+),").unwrap();
+    let variables = Regex::new(r"\.(?:all|exists|exists_one)\((\w+),").unwrap();
     for (kind, at, _, rule, node) in rules() {
         let mut warnings = analyze_rule(&rule, &compile_schema(&node), ScopeContext::CrdValidation);
         for variable in variables.captures_iter(&rule) {

@@ -25,7 +25,7 @@ const VIEW_SHARE: u64 = 4;
 /// The master's file. It holds nothing of tenants, so that a change of those restarts no master.
 pub(super) fn master(pool: &ValidPool) -> String {
     let settings = &pool.settings;
-    pretty(&json!({
+    let mut file = json!({
         "pool": settings.name,
         // The only replica; each of several will get its own name as an argument.
         "name": format!("{}-0", pool.id.master()),
@@ -38,7 +38,10 @@ pub(super) fn master(pool: &ValidPool) -> String {
         "quotas_file": format!("{TENANTS_FOLDER}/quotas.json"),
         "replica_factor": settings.replica_factor,
         "log": { "format": "json", "filter": "info" },
-    }))
+    });
+    // Whoever reaches the pod reaches its endpoints: they have a name in the spec, or are none.
+    super::master::extend(&mut file, Value::Object(settings.master.sections(true)));
+    pretty(&file)
 }
 
 /// The agents' file. Name and address differ by node; the pod gives them as arguments.

@@ -1,5 +1,6 @@
 //! The masters: their Services and their StatefulSet.
 
+use larder_crds::{EventsSettings, Quantity};
 use larder_types::HUGE_PAGES;
 use serde_json::{Value, json};
 
@@ -14,13 +15,16 @@ use crate::pool::validate::ValidPool;
 
 /// The user of the master's process; it owns nothing on a node.
 const USER: u32 = 65_532;
+/// What a master asks for without events.
+const MEMORY_BYTES: u64 = 128 << 20;
 
 /// One Service for whoever asks the masters, one that gives each of them a name.
-pub(super) fn services(owner: &Owner<'_>) -> Vec<Child> {
-    let ports = json!([
-        { "name": "client", "port": MASTER_PORT, "targetPort": "client", "protocol": "TCP" },
-        { "name": "admin", "port": MASTER_ADMIN_PORT, "targetPort": "admin", "protocol": "TCP" },
-    ]);
+pub(super) fn services(owner: &Owner<'_>, pool: &ValidPool) -> Vec<Child> {
+    let ports: Value = ports(pool)
+        .map(|(name, port)| {
+            json!({ "name": name, "port": port, "targetPort": name, "protocol": "TCP" })
+        })
+        .collect();
     let selector = owner.selector("master");
     let client = json!({
         "spec": { "type": "ClusterIP", "selector": selector, "ports": ports },
@@ -39,6 +43,24 @@ pub(super) fn services(owner: &Owner<'_>) -> Vec<Child> {
         owner.child(ChildKind::Service, owner.id.master(), "master", client),
         owner.child(ChildKind::Service, owner.id.masters(), "master", headless),
     ]
+}
+
+/// The ports of a master by name. Those of ZMQ endpoints are only there if the spec names them.
+fn ports(pool: &ValidPool) -> impl Iterator<Item = (String, u16)> {
+    let own = [("client", MASTER_PORT), ("admin", MASTER_ADMIN_PORT)];
+    let own = own.map(|(name, port)| (name.to_owned(), port));
+    let events = pool.settings.master.events.as_ref();
+    let zmq = events.into_iter().flat_map(EventsSettings::ports);
+    // At most 15 characters, as Kubernetes wants it.
+    own.into_iter()
+        .chain(zmq.map(|port| (format!("zmq-{port}"), port)))
+}
+
+/// What a master asks its node for, in bytes: little for itself, and room for events.
+fn memory_bytes(pool: &ValidPool) -> u64 {
+    let events = pool.settings.master.events.as_ref();
+    let events_bytes = events.map_or(0, EventsSettings::memory_bytes);
+    MEMORY_BYTES.saturating_add(events_bytes)
 }
 
 pub(super) fn stateful_set(
@@ -75,7 +97,7 @@ fn pod(pool: &ValidPool, config: &Config) -> Value {
             "fsGroup": USER,
             "seccompProfile": { "type": "RuntimeDefault" },
         },
-        "containers": [master(config)],
+        "containers": [master(pool, config)],
         "volumes": [
             { "name": "config", "configMap": { "name": pool.id.master() } },
             { "name": "identity", "configMap": { "name": pool.id.identity() } },
@@ -93,17 +115,18 @@ fn pod(pool: &ValidPool, config: &Config) -> Value {
     })
 }
 
-fn master(config: &Config) -> Value {
+fn master(pool: &ValidPool, config: &Config) -> Value {
     let mut container = container("master", config);
+    let ports: Value = ports(pool)
+        .map(|(name, port)| json!({ "name": name, "containerPort": port, "protocol": "TCP" }))
+        .collect();
+    let memory = Quantity::from_bytes(memory_bytes(pool));
     let more = json!({
         "command": ["/usr/bin/larder-master"],
         "args": ["--config", format!("{CONFIG_FOLDER}/master.json")],
         "env": [{ "name": HUGE_PAGES.0, "value": HUGE_PAGES.1 }],
-        "ports": [
-            { "name": "client", "containerPort": MASTER_PORT, "protocol": "TCP" },
-            { "name": "admin", "containerPort": MASTER_ADMIN_PORT, "protocol": "TCP" },
-        ],
-        "resources": { "requests": { "cpu": "100m", "memory": "128Mi" } },
+        "ports": ports,
+        "resources": { "requests": { "cpu": "100m", "memory": memory } },
         "readinessProbe": probe("/readyz", "admin", 2, 2),
         "livenessProbe": probe("/healthz", "admin", 10, 6),
         "volumeMounts": [

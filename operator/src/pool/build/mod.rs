@@ -72,7 +72,7 @@ pub fn build(pool: &ValidPool, inputs: &Inputs<'_>) -> Vec<Child> {
             "agent.json": agent_file,
         }),
     ));
-    children.extend(master::services(&owner));
+    children.extend(master::services(&owner, pool));
     children.push(master::stateful_set(
         &owner,
         pool,
