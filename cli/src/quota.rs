@@ -65,7 +65,7 @@ async fn list(
     }
     let master = Administered::find(global, administration).await?;
     let Quotas { quotas } = master.get("/v1/quotas").await?;
-    let lines: Vec<String> = quotas.iter().map(|quota| quota_line(quota)).collect();
+    let lines: Vec<String> = quotas.iter().map(quota_line).collect();
     let human = if lines.is_empty() {
         "no quotas".to_owned()
     } else {

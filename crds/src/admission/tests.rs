@@ -276,7 +276,10 @@ fn a_null_is_an_absent_field() {
         .admission()
         .create(edited(Kind::Pool.base(), &edits))
         .unwrap();
-    assert_eq!(admitted["spec"]["nodes"], json!({}));
+    let nodes = json!({
+        "drain": { "deadlineSeconds": 600 }, "rackLabel": "topology.larder.dev/rack",
+    });
+    assert_eq!(admitted["spec"]["nodes"], nodes);
     assert_eq!(admitted["spec"]["masters"], json!({ "replicas": 1 }));
     assert_eq!(admitted["spec"]["tiers"][0]["slabSize"], "64Mi");
     assert_eq!(

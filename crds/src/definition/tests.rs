@@ -133,7 +133,7 @@ fn names_and_columns_are_as_documented() {
     );
     assert_eq!(
         facts(CacheNode::crd()),
-        expected("cnode", "Ready,Pool,Node,Memory,Used,Age")
+        expected("cnode", "Ready,Pool,Node,Memory,Used,Drain,Age")
     );
 }
 
@@ -246,7 +246,9 @@ fn defaults_are_complete() {
         pool,
         json!({ "spec": {
             "masters": { "replicas": 1 },
-            "nodes": {},
+            "nodes": {
+                "drain": { "deadlineSeconds": 600 }, "rackLabel": "topology.larder.dev/rack",
+            },
             "tiers": [
                 { "name": "memory", "medium": "Dram", "size": "1Gi", "slabSize": "64Mi" },
             ],

@@ -88,7 +88,7 @@ async fn steps(tenant: &CacheTenant, context: &Context) -> Result<Action, Reconc
             }
             let wanted = build::build(tenant, &pool, &settings);
             match apply::apply(context, tenant, &pool, &settings, &wanted, &seen).await {
-                Ok(answer) => status::Outcome::Applied(settings, answer),
+                Ok(answer) => status::Outcome::Applied(Box::new(settings), answer),
                 Err(error) => status::Outcome::of_error(error)?,
             }
         }

@@ -22,7 +22,7 @@ pub enum Outcome {
     /// It cannot be carried out.
     Refused(Refusal),
     /// It was carried out, and the master said this.
-    Applied(TenantSettings, Answer),
+    Applied(Box<TenantSettings>, Answer),
 }
 
 impl Outcome {
