@@ -1,7 +1,7 @@
 //! Whole systems as local processes: `larder up` and everything that may happen to it.
 //!
-//! Needs nothing but the built `larder` program, and Prometheus where a test says so. Each test has a pool of its own and takes it
-//! down again.
+//! Needs nothing but the built `larder` program, and Prometheus where a test says so. Each test
+//! has a pool of its own and takes it down again.
 
 mod autoscaling;
 mod bulk;
