@@ -17,8 +17,8 @@ const OBJECT_BYTES: usize = 16 << 10;
 /// Two agents of 16 MiB hold 2,048 objects.
 const NODE_MIB: u64 = 16;
 const FEW: u64 = 256;
-/// Some 900 more than there is room for: so many a master remembers well.
-const MANY: u64 = 2_600;
+/// Twice as many as there is room for: long before that enough are evicted.
+const MOST: u64 = 4_096;
 /// More than a look-up a second of the ten minutes that the query looks back.
 const LOOKUPS: u64 = 800;
 
@@ -175,10 +175,17 @@ pub(crate) fn demand() -> Result<()> {
         let found = ask(&mut prometheus, &wanted)?;
         Ok(found.filter(|found| (found - fill).abs() < 1.0))
     })?;
-    put(FEW..MANY)?;
+    let mut stored = FEW;
+    let evicted = loop {
+        let evicted = demand_of(&master)?.evicted;
+        if evicted > LOOKUPS {
+            break evicted;
+        }
+        ensure!(stored < MOST, "{evicted} of {stored} objects are evicted");
+        put(stored..stored + FEW)?;
+        stored += FEW;
+    };
     // Those that were evicted last: a master remembers them, and not all before.
-    let evicted = demand_of(&master)?.evicted;
-    ensure!(evicted > LOOKUPS, "{evicted} objects are evicted");
     runtime.block_on(async {
         for at in evicted - LOOKUPS..evicted {
             // Most are gone; which exactly is up to the master.
