@@ -70,7 +70,7 @@ fn replicas_of_one_object_are_on_different_hosts() {
     for at in 0..20 {
         put(&mut world, &format!("k{at}"), 10_000, 2);
     }
-    world.check_hosts();
+    world.check_hosts(format_args!("at the end"));
     // As many agents as replicas, but not as many hosts.
     let refusal = world.refusal(start("s", 1_000, 3, true));
     assert_eq!(refusal.reason, Reason::TooFewHosts);
@@ -86,7 +86,7 @@ fn replicas_of_one_object_are_on_different_hosts() {
         (holders(&world, "s").len(), world.leader.missing_replicas()),
         (2, 1)
     );
-    world.check_hosts();
+    world.check_hosts(format_args!("at the end"));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn what_has_too_few_hosts_gets_its_replica_when_one_joins_or_is_told_apart() {
     world.settle();
     world.turns(10);
     assert_eq!(world.leader.missing_replicas(), 0);
-    world.check_hosts();
+    world.check_hosts(format_args!("at the end"));
     // And without a new one, when somebody says that two are not the same machine.
     let mut world = labelled(4, &["host=x", "host=x"]);
     world.put(start("a", 1_000, 2, false)).expect("one is made");

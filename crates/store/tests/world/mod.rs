@@ -284,13 +284,13 @@ impl World {
             }
             _ => {}
         }
+        self.relabelled |= matches!(op, Op::AgentLabels { .. });
         if !self.checks {
             return;
         }
         self.heard.check(&self.state);
-        self.relabelled |= matches!(op, Op::AgentLabels { .. });
         if !self.relabelled {
-            self.check_hosts();
+            self.check_hosts(format_args!("after {op:?}"));
         }
         assert_eq!(check(&self.state), [], "after {op:?}");
         assert_eq!(self.leader.check(&self.state), [], "after {op:?}");
@@ -298,13 +298,13 @@ impl World {
     }
 
     /// No two replicas of an object are on one host, unless hosts got other names since.
-    pub(crate) fn check_hosts(&self) {
+    pub(crate) fn check_hosts(&self, when: std::fmt::Arguments<'_>) {
         let host = |extent: &Extent| self.state.agent(extent.slab.agent).map(|a| a.host());
         for (tenant, held) in self.state.tenants() {
             for (key, object) in held.objects().iter() {
                 let replicas = object.replicas();
                 let hosts: BTreeSet<_> = replicas.iter().map(|r| r.first().map(host)).collect();
-                assert_eq!(hosts.len(), replicas.len(), "hosts of {key} of {tenant}");
+                assert_eq!(hosts.len(), replicas.len(), "hosts of {key} of {tenant} {when}");
             }
         }
     }
