@@ -89,8 +89,8 @@ fn lines(problems: &[DocumentProblem]) -> String {
         .join("\n")
 }
 
-/// Reads the CachePools, CacheTenants and CacheQuotas of a file, checked and with defaults. `file` is what
-/// messages call it. Empty documents are skipped.
+/// Reads the CachePools, CacheTenants and CacheQuotas of a file, checked and with defaults. `file`
+/// is what messages call it. Empty documents are skipped.
 ///
 /// # Errors
 /// [`DocumentError`]; `Invalid` holds every problem of every document.

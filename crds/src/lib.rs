@@ -11,9 +11,9 @@
 //! | tenants and quotas name what exists, ids are used once | no: operator | [`PoolFile`] |
 //!
 //! Nothing downstream reads the raw objects: [`PoolSettings`], [`TenantSettings`] and
-//! [`QuotaSettings`] hold plain numbers that were checked once, so that building from them cannot fail. This crate does no
-//! I/O, and it must stay quick to compile, because the command line links it: no Kubernetes
-//! client, no async runtime.
+//! [`QuotaSettings`] hold plain numbers that were checked once, so that building from them cannot
+//! fail. This crate does no I/O, and it must stay quick to compile, because the command line links
+//! it: no Kubernetes client, no async runtime.
 
 mod admission;
 #[expect(

@@ -217,9 +217,9 @@ pub fn page() -> String {
     let mut page = String::from(
         "# Conditions, reasons and events\n\n\
          Generated from `operator/src/reasons.rs` by `larder-operator --print-reasons`.\n\n\
-         Each change of a condition of a pool, tenant or quota is also an event of that reason on the \
-         object.\n`Warning` is the type of that event. `lastTransitionTime` moves only when the \
-         status changes.\n\n\
+         Each change of a condition of a pool, tenant or quota is also an event of that reason on \
+         the object.\n`Warning` is the type of that event. `lastTransitionTime` moves only when \
+         the status changes.\n\n\
          | kind | condition | status | reason | event | meaning |\n\
          |---|---|---|---|---|---|\n",
     );

@@ -18,7 +18,11 @@ spec:
 apiVersion: larder.dev/v1alpha1
 kind: CacheTenant
 metadata: {name: a}
-spec: {poolRef: {name: small}, tenantId: team-a, limit: {bytes: 8Mi, objects: 100}, pinned: {bytes: 16Mi}}
+spec:
+  poolRef: {name: small}
+  tenantId: team-a
+  limit: {bytes: 8Mi, objects: 100}
+  pinned: {bytes: 16Mi}
 ---
 apiVersion: larder.dev/v1alpha1
 kind: CacheTenant

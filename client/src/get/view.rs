@@ -15,7 +15,8 @@ use crate::{Client, fault};
 
 impl Client {
     /// Holds an object's bytes in place, without a copy. Only for objects that the agent on this
-    /// node holds in one piece, see [`Client::get`] for others; the bytes stay until the view is dropped, also when the object is removed.
+    /// node holds in one piece, see [`Client::get`] for others; the bytes stay until the view is
+    /// dropped, also when the object is removed.
     ///
     /// # Errors
     /// [`ClientError::NotLocal`] without such an agent or replica; as [`Client::get`] otherwise.

@@ -4,18 +4,20 @@
 //!   or the put itself goes: it is counted from the objects and the pending puts, never beside
 //!   them.
 //! * [`effective`] says what guarantees and limits come to in the pool as it is.
-//! * `Books` holds both against each other, and admits a put or says what is in its way.
+//! * `Books` holds both against each other; the judgement by it admits a put or says what is in
+//!   its way.
 
 mod books;
 mod effective;
+mod judgement;
 #[cfg(test)]
 mod tests;
 
 use larder_types::{Extent, layout};
 
 pub(crate) use books::Books;
-pub use books::{Exceeded, Shortage};
 pub use effective::{Effective, Share, effective};
+pub use judgement::{Exceeded, Shortage};
 
 /// What a tenant is charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -158,19 +158,7 @@ async fn quotas_are_made_explained_and_deleted() {
     assert_eq!(team["charged_bytes"], 90_112);
     assert_eq!(&rig.document("/v1/quotas/team").await, team);
 
-    let page = rig.metrics().await;
-    let labels = [("tenant", "a")];
-    assert_eq!(
-        value(&page, "larder_tenant_requested_bytes", &labels),
-        Some(3.0)
-    );
-    let effective = value(&page, "larder_tenant_effective_bytes", &labels);
-    assert_eq!(effective, Some(slab as f64));
-    let refusals = [("tenant", "a"), ("reason", "quota_bytes")];
-    assert_eq!(
-        value(&page, "larder_tenant_refusals_total", &refusals),
-        Some(1.0)
-    );
+    the_page_tells_what_the_quota_comes_to(&rig, slab).await;
 
     for _ in 0..2 {
         let gone = rig
@@ -188,6 +176,23 @@ async fn quotas_are_made_explained_and_deleted() {
         400
     );
     assert_eq!(put("/v1/quotas/team", json!({ "limit": 1 })).await.0, 400);
+}
+
+/// Tenant `a` asked for three bytes, has a slab for them and was refused once.
+async fn the_page_tells_what_the_quota_comes_to(rig: &Rig, slab: u64) {
+    let page = rig.metrics().await;
+    let labels = [("tenant", "a")];
+    assert_eq!(
+        value(&page, "larder_tenant_requested_bytes", &labels),
+        Some(3.0)
+    );
+    let effective = value(&page, "larder_tenant_effective_bytes", &labels);
+    assert_eq!(effective, Some(slab as f64));
+    let refusals = [("tenant", "a"), ("reason", "quota_bytes")];
+    assert_eq!(
+        value(&page, "larder_tenant_refusals_total", &refusals),
+        Some(1.0)
+    );
 }
 
 #[tokio::test]

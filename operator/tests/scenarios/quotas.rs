@@ -59,9 +59,23 @@ async fn a_quota_bounds_its_tenants_and_is_released_when_it_goes() {
     let lines: Value = serde_json::from_str(text).expect("JSON");
     assert_eq!(lines[0]["quota"], "team");
 
-    // Usage is told once it rests; after that nothing moves.
+    usage_is_told_once(&api).await;
+    labels_choose_the_other_tenant(&api).await;
+
+    api.delete(QUOTAS, "apps", "team").await;
+    condition(&api, TENANTS, "team-b", "QuotaBound", "False/NoQuota").await;
+    wait(Duration::from_secs(60)).await;
+    assert!(
+        master.with(|state| state.quotas.is_empty()),
+        "the master is told"
+    );
+    assert_eq!(cohort("team-b"), None);
+}
+
+/// Usage is told once it rests; after that nothing moves.
+async fn usage_is_told_once(api: &ApiServer) {
     wait(Duration::from_secs(120)).await;
-    let told = status(&api, "team").await;
+    let told = status(api, "team").await;
     assert_eq!(
         (&told["usedBytes"], &told["used"]),
         (&json!(1 << 20), &json!("1Mi"))
@@ -74,26 +88,19 @@ async fn a_quota_bounds_its_tenants_and_is_released_when_it_goes() {
     api.take_writes().await;
     wait(Duration::from_secs(3600)).await;
     assert_eq!(api.take_writes().await, Vec::<String>::new());
+}
 
-    // By labels instead of names, and the other tenant.
+/// By labels instead of names, and the other tenant.
+async fn labels_choose_the_other_tenant(api: &ApiServer) {
     let labels = json!({ "metadata": { "labels": { "team": "b" } } });
     api.edit(TENANTS, "apps", "team-b", labels).await;
     let selector = json!({ "spec": {
         "tenants": null, "selector": { "matchLabels": { "team": "b" } },
     } });
     api.edit(QUOTAS, "apps", "team", selector).await;
-    condition(&api, TENANTS, "team-b", "QuotaBound", "True/QuotaShared").await;
-    condition(&api, TENANTS, "team-a", "QuotaBound", "False/NoQuota").await;
-    condition(&api, QUOTAS, "team", "TenantsBound", "True/AllBound").await;
-
-    api.delete(QUOTAS, "apps", "team").await;
-    condition(&api, TENANTS, "team-b", "QuotaBound", "False/NoQuota").await;
-    wait(Duration::from_secs(60)).await;
-    assert!(
-        master.with(|state| state.quotas.is_empty()),
-        "the master is told"
-    );
-    assert_eq!(cohort("team-b"), None);
+    condition(api, TENANTS, "team-b", "QuotaBound", "True/QuotaShared").await;
+    condition(api, TENANTS, "team-a", "QuotaBound", "False/NoQuota").await;
+    condition(api, QUOTAS, "team", "TenantsBound", "True/AllBound").await;
 }
 
 /// B43: a quota without its pool goes at once, and a pool that comes later is no trouble.

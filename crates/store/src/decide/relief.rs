@@ -117,8 +117,8 @@ impl Leader {
         };
         let count = agents.len();
         let mut detail = format!(
-            "asked {asked_bytes}, {count} agents have no room: at most {own} bytes free in slabs of \
-             tenant {tenant}, longest hole {hole}, no free slab; {kept}"
+            "asked {asked_bytes}, {count} agents have no room: at most {own} bytes free in slabs \
+             of tenant {tenant}, longest hole {hole}, no free slab; {kept}"
         );
         let failed = &self.soft.failed;
         let failing = self

@@ -2,11 +2,12 @@
 //!
 //! Replicas of an object never share a host; after that those agents are best that were preferred,
 //! that hold a small tenant already, that share least with the other replicas, that are not
-//! overloaded, and that take the replica in one piece. Among equals two are drawn, each in proportion to its weight, and the one of which
-//! the larger part is free gets the replica ("power of two choices": Mitzenmacher 2001). An agent
-//! is one of two draws with at most twice its part of the weights, so a new, empty one gets at
-//! most twice its fair share of new objects, where "the freest" would get all of them. Draws are
-//! with replacement: without it, of two agents the freer one would get everything.
+//! overloaded, and that take the replica in one piece. Among equals two are drawn, each in
+//! proportion to its weight, and the one of which the larger part is free gets the replica ("power
+//! of two choices": Mitzenmacher 2001). An agent is one of two draws with at most twice its part
+//! of the weights, so a new, empty one gets at most twice its fair share of new objects, where
+//! "the freest" would get all of them. Draws are with replacement: without it, of two agents the
+//! freer one would get everything.
 
 use std::cmp::Reverse;
 

@@ -357,9 +357,6 @@ impl Clients {
             Act::Acknowledge => {
                 world.acknowledge();
             }
-            Act::Step(agent) => {
-                world.step(agent);
-            }
             Act::Run(rounds) => {
                 for _ in 0..rounds {
                     world.commit();
@@ -370,6 +367,24 @@ impl Clients {
                     }
                 }
                 (0..AGENTS).for_each(|agent| world.mount(agent));
+            }
+            Act::Pass(ms) => self.pass(ms),
+            Act::FailOver(keep) => world.fail_over(keep),
+            Act::CancelTask(at) => {
+                let tasks = world.state.tasks_after(TaskId(0)).map(|(id, _)| id);
+                if let Some(task) = tasks.collect::<Vec<_>>().into_iter().nth_back(at) {
+                    world.ask(Request::TaskCancel { task });
+                }
+            }
+            other => self.act_on_agent(other),
+        }
+    }
+
+    fn act_on_agent(&mut self, act: Act) {
+        let world = &mut self.world;
+        match act {
+            Act::Step(agent) => {
+                world.step(agent);
             }
             Act::Mount(agent) => world.mount(agent),
             Act::Disconnect { agent, kills } => {
@@ -395,14 +410,6 @@ impl Clients {
                 if let Some(id) = self.world.agents[agent].id {
                     self.world.ask(Request::Unmount { agent: id });
                     self.world.agents[agent].disconnect();
-                }
-            }
-            Act::Pass(ms) => self.pass(ms),
-            Act::FailOver(keep) => world.fail_over(keep),
-            Act::CancelTask(at) => {
-                let tasks = world.state.tasks_after(TaskId(0)).map(|(id, _)| id);
-                if let Some(task) = tasks.collect::<Vec<_>>().into_iter().nth_back(at) {
-                    world.ask(Request::TaskCancel { task });
                 }
             }
             Act::Drain { agent, on } => {
