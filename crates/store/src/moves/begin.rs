@@ -78,8 +78,12 @@ impl Leader {
             return Begun::Blocked(Blocked::NoSource);
         };
         let asked = charge_of(std::slice::from_ref(&from)).unwrap_or(u64::MAX);
-        if wanted.instead_of.is_none() && !self.fits_tenant(state, tenant, asked) {
-            return Begun::Blocked(Blocked::Quota);
+        if wanted.instead_of.is_none() {
+            // Copies that were begun in this turn count already.
+            self.refresh_books(state);
+            if !self.fits_tenant(state, tenant, asked) {
+                return Begun::Blocked(Blocked::Quota);
+            }
         }
         let to = match self.find_room(state, (tenant, object), &wanted, now, ops) {
             Ok(to) => to,
