@@ -100,11 +100,18 @@ impl Leader {
         let taken: Vec<Site<'_>> = chosen.iter().map(|c| c.site).collect();
         let others = others.iter().filter(|c| !c.site.is_host_taken(&taken));
         let others: Vec<Candidate<'_>> = others.copied().collect();
+        let slabs = 1 + plans.iter().map(Stripes::gives).sum::<u64>();
         if ask.need.bytes <= slab_bytes {
-            return self.relieve(state, ask.tenant, ask.need.into(), &others, now);
+            let lack = Lack {
+                need: ask.need,
+                asked_bytes: ask.need.bytes,
+                slabs,
+            };
+            return self.relieve(state, ask.tenant, lack, &others, now);
         }
         let count = ask.replicas().saturating_sub(plans.len());
         let (lack, nearest) = self.nearest(state, ask, (&others, &tried.shorts), count);
+        let lack = Lack { slabs, ..lack };
         self.relieve(state, ask.tenant, lack, &nearest, now)
     }
 
@@ -150,10 +157,15 @@ impl Leader {
         (candidates, chosen): (&mut [Candidate<'_>], usize),
         tried: &mut Tried,
     ) -> Option<Vec<Stripes>> {
-        let may_give = |slabs| self.may_take_slabs(state, ask.tenant, slabs);
         let (mut plans, mut is_short) = (Vec::with_capacity(chosen), false);
-        for candidate in candidates.iter_mut().take(chosen) {
-            plans.push(match candidate.room {
+        // All are given at once, so they are judged together.
+        let may_give = |slabs| self.may_take_slabs(state, ask.tenant, slabs);
+        let mut given = 0;
+        for at in 0..chosen.min(candidates.len()) {
+            let Some(candidate) = candidates.get_mut(at) else {
+                break;
+            };
+            let plan = match candidate.room {
                 None => continue,
                 Some(Room::Ready(extent)) => Stripes::Ready(vec![extent]),
                 Some(Room::Coming(on)) => Stripes::Coming {
@@ -164,7 +176,7 @@ impl Leader {
                 Some(Room::Pieces) => {
                     let find = || {
                         let load = ask.load(candidate.agent);
-                        self.stripes(state, load, &|_| true, &may_give)
+                        self.stripes(state, load, &|_| true, &|slabs| may_give(given + slabs))
                     };
                     match tried.of(candidate.agent, find) {
                         Some(plan) => plan,
@@ -175,7 +187,19 @@ impl Leader {
                         }
                     }
                 }
-            });
+            };
+            let with_it = given + plan.gives();
+            if with_it > given && !may_give(with_it) {
+                candidate.room = None;
+                is_short = true;
+                // Nor may any other take one more.
+                let others = candidates.iter_mut().skip(at);
+                let others = others.filter(|c| matches!(c.room, Some(Room::Free(_))));
+                others.for_each(|candidate| candidate.room = None);
+                continue;
+            }
+            given = with_it;
+            plans.push(plan);
         }
         if is_short && tried.is_over() {
             let cut = candidates.iter_mut();
@@ -212,6 +236,7 @@ impl Leader {
         let lack = Lack {
             need: Need::of(piece_bytes).unwrap_or(ask.need),
             asked_bytes: ask.need.bytes,
+            slabs: 1,
         };
         (lack, nearest)
     }

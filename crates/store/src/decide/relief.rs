@@ -21,15 +21,8 @@ pub(super) struct Lack {
     pub(super) need: Need,
     /// The whole of it, aligned.
     pub(super) asked_bytes: u64,
-}
-
-impl From<Need> for Lack {
-    fn from(need: Need) -> Self {
-        Self {
-            need,
-            asked_bytes: need.bytes,
-        }
-    }
+    /// How many slabs it would take with all of its replicas, if this one needs one.
+    pub(super) slabs: u64,
 }
 
 /// Waits for space that others still hold.
@@ -71,13 +64,18 @@ impl Leader {
         &mut self,
         state: &State,
         tenant: &TenantId,
-        Lack { need, asked_bytes }: Lack,
+        lack: Lack,
         ranked: &[Candidate<'_>],
         now: PoolTime,
     ) -> Outcome {
+        let Lack {
+            need,
+            asked_bytes,
+            slabs,
+        } = lack;
         let without = || ranked.iter().filter(|candidate| candidate.room.is_none());
         let agents: Vec<AgentId> = without().map(|candidate| candidate.agent).collect();
-        let may_take = self.may_take(state, tenant);
+        let may_take = self.may_take_slabs(state, tenant, slabs);
         if may_take && let Some(on) = self.taking(state, need, &agents) {
             return Ok(wait(Vec::new(), on));
         }

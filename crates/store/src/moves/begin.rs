@@ -1,5 +1,7 @@
 //! The begin of one copy: which replica is read, and which agent gets the new one.
 
+use std::collections::BTreeSet;
+
 use larder_types::{AgentId, CopyId, Extent, Key, PoolTime, TaskId, TenantId};
 
 use super::drain::Blocked;
@@ -78,8 +80,12 @@ impl Leader {
             return Begun::Blocked(Blocked::NoSource);
         };
         let asked = charge_of(std::slice::from_ref(&from)).unwrap_or(u64::MAX);
-        if wanted.instead_of.is_none() && !self.fits_tenant(state, tenant, asked) {
-            return Begun::Blocked(Blocked::Quota);
+        if wanted.instead_of.is_none() {
+            // Copies that were begun in this turn count already.
+            self.refresh_books(state);
+            if !self.fits_tenant(state, tenant, asked) {
+                return Begun::Blocked(Blocked::Quota);
+            }
         }
         let to = match self.find_room(state, (tenant, object), &wanted, now, ops) {
             Ok(to) => to,
@@ -172,10 +178,7 @@ impl Leader {
         object: ObjectRef<'_>,
         preferred: Option<AgentId>,
     ) -> Option<Vec<Extent>> {
-        let alive = |extent: &Extent| {
-            let contact = self.soft.contacts.get(&extent.slab.agent);
-            contact.is_some_and(|contact| contact.is_alive())
-        };
+        let alive = |extent: &Extent| self.answers(extent.slab.agent);
         let mut readable = self.kept(state, object);
         readable.retain(|replica| replica.iter().all(alive));
         let lies_there =
@@ -184,12 +187,36 @@ impl Leader {
         (at < readable.len()).then(|| readable.swap_remove(at))
     }
 
-    /// Whether enough replicas stay elsewhere when the one on `agent` goes.
+    /// Whether enough replicas stay elsewhere when the one on `agent` goes: as many as are wanted,
+    /// or as there will be hosts for.
     fn can_spare(&self, state: &State, object: ObjectRef<'_>, agent: AgentId) -> bool {
         let on = |extent: &Extent| extent.slab.agent;
         let stays = |e: &Extent| on(e) != agent && !state.is_draining(on(e));
         let kept = self.kept(state, object);
-        let stay = kept.iter().filter(|replica| replica.iter().all(stays));
-        stay.count() >= usize::from(object.wanted().clamp(1, MAX_REPLICAS))
+        let stay = || kept.iter().filter(|replica| replica.iter().all(stays));
+        let wanted = usize::from(object.wanted().clamp(1, MAX_REPLICAS));
+        let readable = || stay().filter(|replica| replica.iter().all(|e| self.answers(on(e))));
+        stay().count() >= wanted
+            || (readable().count() > 0 && stay().count() >= self.hosts_left(state, wanted))
+    }
+
+    /// On how many hosts there are agents that are not to be emptied, silent ones included, since
+    /// they may answer again; no more than `most` are counted.
+    fn hosts_left(&self, state: &State, most: usize) -> usize {
+        let mut hosts = BTreeSet::new();
+        for (_, agent) in state.agents().filter(|(_, agent)| !agent.draining) {
+            if hosts.len() >= most {
+                break;
+            }
+            if self.segments_of(state, agent).next().is_some() {
+                hosts.insert(agent.host());
+            }
+        }
+        hosts.len()
+    }
+
+    fn answers(&self, agent: AgentId) -> bool {
+        let contact = self.soft.contacts.get(&agent);
+        contact.is_some_and(|contact| contact.is_alive())
     }
 }

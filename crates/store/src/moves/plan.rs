@@ -109,8 +109,16 @@ impl Leader {
             let Some(wanted) = self.wanted(state, &name) else {
                 continue;
             };
-            let leaves = wanted.instead_of;
-            match self.copy(state, &name, wanted, now, ops) {
+            let mut leaves = wanted.instead_of;
+            let mut outcome = self.copy(state, &name, wanted, now, ops);
+            // Where one more cannot be, the one on an agent that is to be emptied still moves.
+            if let (Begun::Blocked(_), None) = (&outcome, leaves)
+                && let Some(moved) = self.drained(state, &name)
+            {
+                leaves = moved.instead_of;
+                outcome = self.copy(state, &name, moved, now, ops);
+            }
+            match outcome {
                 Begun::Yes => {
                     begun = true;
                     self.moves.queue.moved();
@@ -143,22 +151,41 @@ impl Leader {
             && self.moves.looks_left > 0
     }
 
-    /// What is to become of an object that is queued.
-    fn wanted(&self, state: &State, (tenant, key): &(TenantId, Key)) -> Option<Wanted> {
+    /// The agent of a replica that has an extent like this.
+    fn holder(
+        &self,
+        state: &State,
+        object: ObjectRef<'_>,
+        is_it: impl Fn(&Extent) -> bool,
+    ) -> Option<AgentId> {
+        let kept = self.kept(state, object);
+        let mut extents = kept.iter().flatten();
+        let found = extents.find(|extent| is_it(extent))?;
+        Some(found.slab.agent)
+    }
+
+    /// The move of a replica that lies on an agent that is to be emptied.
+    fn drained(&self, state: &State, (tenant, key): &(TenantId, Key)) -> Option<Wanted> {
         let object = state.object(tenant, key)?;
+        let leaves = self.holder(state, object, |e| state.is_draining(e.slab.agent))?;
+        Some(Wanted {
+            why: Why::Drain,
+            instead_of: Some(leaves),
+            target: None,
+            task: None,
+        })
+    }
+
+    /// What is to become of an object that is queued.
+    fn wanted(&self, state: &State, name: &(TenantId, Key)) -> Option<Wanted> {
+        let object = state.object(&name.0, &name.1)?;
         let why = self.due(state, object)?;
-        let on = |test: &dyn Fn(&Extent) -> bool| {
-            let kept = self.kept(state, object);
-            let mut extents = kept.iter().flatten();
-            extents
-                .find(|extent| test(extent))
-                .map(|extent| extent.slab.agent)
-        };
         let (instead_of, target) = match why {
             Why::Endangered | Why::Missing | Why::Task => (None, None),
-            Why::Drain => (Some(on(&|e| state.is_draining(e.slab.agent))?), None),
+            Why::Drain => return self.drained(state, name),
             Why::Compact => {
-                let agent = on(&|e| self.moves.sparse.contains(&slab_key(e.slab)))?;
+                let is_sparse = |e: &Extent| self.moves.sparse.contains(&slab_key(e.slab));
+                let agent = self.holder(state, object, is_sparse)?;
                 (Some(agent), Some(agent))
             }
         };

@@ -80,6 +80,16 @@ impl<P: Clone> Walker<P> {
         }
     }
 
+    /// Something was not queued for want of room: looks at everything again.
+    fn look_again(&mut self) {
+        match self.walk {
+            Walk::Goes(_) => self.again = true,
+            // It comes anyway.
+            Walk::Waits { .. } => {}
+            Walk::Rests => self.walk = Walk::Goes(self.start.clone()),
+        }
+    }
+
     /// Looks at everything again after a while.
     pub(super) fn look_later(&mut self, now: PoolTime) {
         match self.walk {
@@ -231,9 +241,9 @@ impl Queue {
         if self.has_room(why) {
             self.push_back(why, name);
         } else if matches!(why, Why::Drain | Why::Compact) {
-            self.slabs.again = true;
+            self.slabs.look_again();
         } else {
-            self.tables.again = true;
+            self.tables.look_again();
         }
     }
 
@@ -255,5 +265,33 @@ impl Queue {
 
     pub(crate) fn len(&self) -> usize {
         self.queued.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_queue_has_no_room_for_is_found_again() {
+        let mut queue = Queue::new(false, &Settings::default());
+        let tenant = TenantId::new("red").expect("an id");
+        let name = |number: usize| {
+            let key = Key::try_from(format!("k{number}").as_str()).expect("a key");
+            (tenant.clone(), key)
+        };
+        for why in [Why::Endangered, Why::Drain] {
+            for number in 0..QUEUED_MAX {
+                queue.push(
+                    why,
+                    (TenantId::new(why.label()).expect("an id"), name(number).1),
+                );
+            }
+        }
+        assert!(queue.tables.place(PoolTime(0)).is_none());
+        queue.push(Why::Endangered, name(0));
+        queue.push(Why::Drain, name(1));
+        assert!(queue.tables.place(PoolTime(0)).is_some());
+        assert!(queue.slabs.place(PoolTime(0)).is_some());
     }
 }

@@ -54,6 +54,16 @@ pub(crate) enum Stripes {
     Short { lacking_bytes: u64 },
 }
 
+impl Stripes {
+    /// How many slabs are to be given for it.
+    pub(crate) fn gives(&self) -> u64 {
+        match self {
+            Self::Coming { give, .. } => give.len() as u64,
+            Self::Ready(_) | Self::Short { .. } => 0,
+        }
+    }
+}
+
 /// A hole that takes a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hole {

@@ -257,6 +257,58 @@ fn without_room_elsewhere_a_drain_waits_and_says_so() {
     all_read(&world);
 }
 
+/// A move needs no more of the tenant's quota than there is, a second replica would.
+#[test]
+fn a_last_replica_leaves_a_draining_agent_whatever_its_tenant_may_have() {
+    let mut world = World::ready(3, 4, &["red"]);
+    put(&mut world, "a", 256_000, 2);
+    let limit_bytes = Some(256_000);
+    let policy = TenantPolicy {
+        limit_bytes,
+        ..TenantPolicy::default()
+    };
+    world.set_tenant("red", policy);
+    let lost = *agents_of(&world, "a").first().expect("two");
+    let at = (0..3).find(|at| number(&world, *at) == lost).expect("one");
+    lose(&mut world, at);
+    let leaving = *agents_of(&world, "a").first().expect("one");
+    drain(&mut world, leaving, true);
+    world.turns(20);
+    let now = status(&world, leaving);
+    assert_eq!((now.drained, now.blocked), (true, None));
+    assert_eq!(agents_of(&world, "a").len(), 1);
+    all_read(&world);
+}
+
+#[test]
+fn a_drain_ends_where_too_few_hosts_are_left_for_all_replicas() {
+    let mut world = World::ready(2, 4, &["red"]);
+    put(&mut world, "a", 256_000, 2);
+    put(&mut world, "b", 256_000, 1);
+    let leaving = number(&world, 0);
+    drain(&mut world, leaving, true);
+    world.turns(20);
+    let now = status(&world, leaving);
+    assert_eq!((now.drained, now.blocked), (true, None));
+    all_read(&world);
+    // It comes back, and with it the replica.
+    drain(&mut world, leaving, false);
+    world.turns(20);
+    assert_eq!(agents_of(&world, "a").len(), 2);
+    // A host that is silent may answer again: nothing is given up for that.
+    let mut world = World::ready(3, 4, &["red"]);
+    put(&mut world, "a", 256_000, 2);
+    let holders = agents_of(&world, "a");
+    let is_holder = |at: &usize| holders.contains(&number(&world, *at));
+    let silent = (0..3).find(|at| !is_holder(at)).expect("one of three");
+    world.disconnect(silent, false);
+    drain(&mut world, *holders.first().expect("two"), true);
+    for _ in 0..3 {
+        world.pass(100);
+    }
+    assert_eq!(agents_of(&world, "a").len(), 2);
+}
+
 #[test]
 fn a_drain_is_kept_over_a_fail_over_and_a_restart_of_its_agent() {
     let mut world = World::ready(3, 4, &["red"]);

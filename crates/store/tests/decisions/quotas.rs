@@ -92,6 +92,81 @@ fn idle_memory_is_borrowed_but_not_what_others_are_guaranteed() {
     assert_eq!(report(&mut world, "blue").borrowed_bytes, MIB);
 }
 
+/// Each replica may need a slab of its own, and all of them are asked for at once.
+#[test]
+fn a_put_of_several_replicas_leaves_what_others_are_guaranteed() {
+    let three = |is_strict| {
+        let mut start = World::start("red", "wide", 1_000);
+        if let Request::PutStart {
+            replicas, strict, ..
+        } = &mut start
+        {
+            (*replicas, *strict) = (3, is_strict);
+        }
+        start
+    };
+    let mut world = World::ready(3, 2, &["red"]);
+    world.set_tenant("blue", guaranteed(5 * SLAB));
+    assert_eq!(
+        world.reason(three(true)),
+        Reason::QuotaBorrow,
+        "one is idle"
+    );
+    let (_, replicas) = world.put(three(false)).expect("one slab is idle");
+    assert_eq!(replicas.len(), 1);
+    assert_eq!(
+        fill(&mut world, "blue"),
+        (10, Reason::NoSpace),
+        "all it is guaranteed"
+    );
+}
+
+#[test]
+fn repairs_that_begin_together_fit_what_tenants_share() {
+    let mut world = World::ready(4, 8, &[]);
+    let policy = TenantPolicy {
+        cohort: Some(quota("team")),
+        ..TenantPolicy::default()
+    };
+    world.set_tenant("red", policy);
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        let mut start = World::start("red", name, MIB);
+        if let Request::PutStart { replicas, .. } = &mut start {
+            *replicas = 2;
+        }
+        world.put(start).expect("room");
+    }
+    let on = |world: &World, agent: usize| {
+        let held = world.state.tenant(&tenant("red")).expect("known");
+        let objects = held.objects().iter();
+        let extents = objects.flat_map(|(_, object)| object.extents().collect::<Vec<_>>());
+        let here = extents.filter(|e| Some(e.slab.agent) == world.agents[agent].id);
+        here.count() as u64
+    };
+    let fullest = (0..4).max_by_key(|at| on(&world, *at)).expect("four");
+    let lost = on(&world, fullest);
+    assert!(lost >= 3, "{lost}");
+    let limit = (12 - lost + 1) * MIB;
+    let limit_bytes = Some(limit);
+    let policy = QuotaPolicy {
+        limit_bytes,
+        ..QuotaPolicy::default()
+    };
+    set_quota(&mut world, "team", policy);
+    world.disconnect(fullest, true);
+    world.pass(12_000);
+    world.settle();
+    for _ in 0..10 {
+        world.turns(1);
+        let charged = report(&mut world, "red")
+            .cohort
+            .expect("named")
+            .charged_bytes;
+        assert!(charged <= limit, "{charged} of {limit}");
+    }
+    assert_eq!(world.leader.missing_replicas(), lost - 1);
+}
+
 #[test]
 fn without_borrowing_the_guarantee_is_the_limit() {
     let mut world = World::ready(1, 8, &[]);

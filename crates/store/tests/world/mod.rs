@@ -304,7 +304,11 @@ impl World {
             for (key, object) in held.objects().iter() {
                 let replicas = object.replicas();
                 let hosts: BTreeSet<_> = replicas.iter().map(|r| r.first().map(host)).collect();
-                assert_eq!(hosts.len(), replicas.len(), "hosts of {key} of {tenant} {when}");
+                assert_eq!(
+                    hosts.len(),
+                    replicas.len(),
+                    "hosts of {key} of {tenant} {when}"
+                );
             }
         }
     }
