@@ -516,6 +516,7 @@ impl World {
                 self.objects_lost += effects.objects_lost;
                 assert_eq!(apply(&mut self.standby, op).corruption, None);
                 self.note_eviction(op);
+                self.relabelled |= matches!(op, Op::AgentLabels { .. });
             }
         }
         self.leader = Leader::new(&self.state, epoch, self.settings.clone(), self.now);
