@@ -393,6 +393,33 @@ mod tests {
     }
 
     #[test]
+    fn every_command_takes_what_every_command_knows() {
+        fn walk(command: &clap::Command, ids: &[String]) {
+            for id in ids {
+                let flag = command.get_arguments().find(|one| one.get_id() == id);
+                let is_flag = flag.is_some_and(|one| one.is_global_set() && !one.is_positional());
+                assert!(is_flag, "--{id} of {}", command.get_name());
+            }
+            let subs = command.get_subcommands();
+            subs.filter(|one| one.get_name() != "help")
+                .for_each(|one| walk(one, ids));
+        }
+        let mut command = Args::command();
+        command.build();
+        let globals = command.get_arguments().filter(|one| one.is_global_set());
+        let ids: Vec<String> = globals.map(|one| one.get_id().to_string()).collect();
+        assert!(ids.contains(&"tenant".to_owned()), "{ids:?}");
+        walk(&command, &ids);
+        let words = ["larder", "quota", "explain", "--tenant", "team-a"];
+        let args = Args::try_parse_from(words).expect("accepted");
+        assert_eq!(args.global.tenant.as_deref(), Some("team-a"));
+        let Command::Quota(Quota::Explain(explain)) = args.command else {
+            panic!("another command")
+        };
+        assert_eq!(explain.tenant, None);
+    }
+
+    #[test]
     fn times_need_a_unit_and_a_sane_size() {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));

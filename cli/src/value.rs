@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
 use crate::bytes_text::show_bytes;
 use crate::error::CliError;
 
-/// The most bytes of a value: an object is at most one slab, and no pool has larger ones.
+/// The most bytes of a value: all of it is read into memory before the put.
 const VALUE_MAX_BYTES: u64 = 1 << 30;
 /// Links that are followed from one to the next, as many as the kernel does.
 const LINKS_MAX: usize = 40;

@@ -265,7 +265,7 @@ pub struct Tier {
     /// Bytes that the pool takes on each node, such as 64Gi.
     pub size: Quantity,
     /// Bytes per slab. A slab belongs to one tenant while it holds anything, so a node serves at
-    /// most size / slabSize tenants; an object is at most one slab. A power of two.
+    /// most size / slabSize tenants; a larger object lies in several. A power of two.
     #[serde(default = "default_slab_size")]
     pub slab_size: Quantity,
 }

@@ -23,6 +23,8 @@ pub(crate) enum Quota {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Explain {
     /// Id of a tenant; without it the tenant as which this client connects.
+    // A name of its own, or it would stand in the place of `--tenant`.
+    #[arg(id = "explained", value_name = "TENANT")]
     pub(crate) tenant: Option<String>,
     /// Size of an object that is to be put, as in 64Ki or 1Mi.
     #[arg(long, value_parser = parse_bytes)]

@@ -1,7 +1,9 @@
 //! Faults that users of such systems reported, each as a test named by its id.
 
-use larder_store::{Discard, Reply, Request, Settings, TenantPolicy};
-use larder_types::{Reason, SessionId};
+mod quotas;
+
+use larder_store::{Command, Discard, Reply, Request, TaskWish, Tenant};
+use larder_types::{AgentId, CopyId, Pin, Reason, SessionId};
 
 use crate::world::{SESSION, SLAB, World, end, key, tenant};
 
@@ -299,173 +301,78 @@ fn b08_repeated_ends_pin_nothing() {
     );
 }
 
-/// At the limit a put is refused with the figures; nothing that was stored is thrown away for it,
-/// and other tenants do not notice.
+/// Nor does anything else that is said more than once: an object that was pinned three times,
+/// copied by an agent that repeats itself and ended again goes like any other after one unpin.
 #[test]
-fn b38_over_quota_is_refused_and_nothing_is_evicted() {
-    const MIB: u64 = 1024 * 1024;
-    let mut world = World::ready(2, 24, &["blue"]);
-    let limit = TenantPolicy {
-        limit_bytes: Some(16 * MIB),
-        ..TenantPolicy::default()
-    };
-    world.set_tenant("red", limit);
-    let mut stored = Vec::new();
-    for number in 0..32 {
-        let name = format!("k{number:02}");
-        match world.put(World::start("red", &name, MIB)) {
-            Ok(_) => stored.push(name.clone()),
-            Err(refusal) => {
-                assert_eq!(refusal.reason, Reason::QuotaBytes);
-                let detail = "limit 16777216, used 16777216, reserved 0, asked 1048576";
-                assert_eq!(refusal.detail, detail);
+fn b08_what_was_said_often_is_evicted_like_the_rest() {
+    let mut world = World::evicting(2, 4, &["red"]);
+    let (version, replicas) = world.put(World::start("red", "k", 100_000)).expect("room");
+    let again = end(SESSION, tenant("red"), key("k"), version, &replicas);
+    let target = AgentId(3 - replicas[0][0].slab.agent.0);
+    let created = world.answer(Request::TaskCreate {
+        tenant: tenant("red"),
+        key: key("k"),
+        wish: TaskWish::Copy {
+            targets: vec![target],
+        },
+    });
+    assert!(matches!(created, Ok(Reply::TaskCreated(_))), "{created:?}");
+    let order = loop {
+        let agent = world.agent_mut(target).expect("mounted");
+        let order = agent.inbox.iter().find_map(|command| match command {
+            Command::Copy(order) => Some(order.clone()),
+            _ => None,
+        });
+        match order {
+            Some(order) => break order,
+            None => {
+                world.settle();
+                world.pass(100);
             }
         }
-        world
-            .put(World::start("blue", &name, 1000))
-            .expect("another tenant does not notice");
+    };
+    world.turns(10);
+    for copy in [order.copy, order.copy, CopyId(version)] {
+        // Its agent says it again, and of a copy that never was.
+        world.ask(Request::Copied {
+            agent: target,
+            copy,
+            digest: order.digest,
+        });
     }
-    assert_eq!(stored.len(), 16);
-    assert_eq!(
-        world.keys("red", ""),
-        stored,
-        "what was answered with success is there"
-    );
-    let used = world
-        .state
-        .tenant(&tenant("red"))
-        .expect("known")
-        .used_bytes();
-    assert_eq!(used, 16 * MIB);
-    // One goes, exactly one comes.
-    assert_eq!(
-        world.answer(World::remove("red", &stored[0])),
-        Ok(Reply::Done)
-    );
-    world
-        .put(World::start("red", "new", MIB))
-        .expect("room for one");
-    assert_eq!(
-        world.reason(World::start("red", "more", 1)),
-        Reason::QuotaBytes
-    );
-}
-
-/// A tenant that may evict its own: what is answered with success is stored and charged, the limit
-/// holds to the byte, and the coldest of its own make room. With a limit that is the watermark, or
-/// the other way round, nothing is refused for ever, and other tenants do not notice.
-#[test]
-fn b38_over_quota_the_own_coldest_go_and_results_say_what_is_stored() {
-    const MIB: u64 = 1024 * 1024;
-    for (limit_mib, high) in [(16, 900), (16, 1000), (15, 1000), (14, 875)] {
-        let settings = Settings {
-            high_watermark: high,
-            low_watermark: high - 100,
-            ..Settings::default()
-        };
-        let mut world = World::with_settings(settings, 7, 2, 24);
-        world.settle();
-        world.set_tenant("blue", TenantPolicy::default());
-        let limit = TenantPolicy {
-            limit_bytes: Some(limit_mib * MIB),
-            ..TenantPolicy::default()
-        };
-        world.set_tenant("red", limit);
-        for number in 0..32 {
-            let name = format!("k{number:02}");
-            world
-                .put(World::start("red", &name, MIB))
-                .expect("its own make room");
-            world.put(World::start("blue", &name, 1000)).expect("room");
-            let red = world.state.tenant(&tenant("red")).expect("known");
-            assert!(red.used_bytes() <= limit_mib * MIB);
-            assert_eq!(red.used_bytes(), red.objects().len() as u64 * MIB);
-            assert!(
-                world.exists("red", &name),
-                "what was answered with success is there"
-            );
-        }
-        assert!(world.evicted.iter().all(|(of, ..)| *of == tenant("red")));
-        let left = world.keys("red", "").len();
-        assert_eq!(left + world.evicted.len(), 32, "each went or is there");
-        assert!(
-            left as u64 >= limit_mib * 6 / 10,
-            "not more than it takes: {left}"
-        );
-        assert_eq!(world.keys("blue", "").len(), 32);
-        let before = world.evicted.len();
-        let large = World::start("red", "large", 17 * MIB);
-        assert_eq!(world.reason(large), Reason::QuotaBytes);
-        assert_eq!(
-            world.evicted.len(),
-            before,
-            "nothing makes room for what never fits"
-        );
-        let wide = replicated(World::start("red", "wide", 2 * MIB), 2);
-        world.put(wide).expect("room for two replicas");
-        assert!(world.evicted.len() > before);
-    }
-}
-
-fn replicated(mut start: Request, count: u8) -> Request {
-    if let Request::PutStart { replicas, .. } = &mut start {
-        *replicas = count;
-    }
-    start
-}
-
-/// No call of one tenant reaches another's keys, and what a lost node held is charged no more.
-#[test]
-fn b40_tenants_are_isolated_and_books_follow_the_nodes() {
-    let mut world = World::ready(2, 8, &["red", "blue"]);
-    for number in 0..9 {
-        let name = format!("k{number}");
-        world.put(World::start("red", &name, 70_000)).expect("room");
-        world
-            .put(World::start("blue", &name, 70_000))
-            .expect("room");
-    }
-    assert_eq!(world.keys("red", "").len(), 9);
-    assert_eq!(world.answer(World::remove("red", "k0")), Ok(Reply::Done));
-    assert_eq!(world.reason(World::get("red", "k0")), Reason::NotFound);
-    assert!(
-        world.exists("blue", "k0"),
-        "the other tenant's key of that name stays"
-    );
-
-    let of = |world: &World, name: &str| world.state.tenant(&tenant(name)).expect("known").clone();
-    let before = of(&world, "blue").used_bytes();
-    assert_eq!(
-        world.answer(Request::TenantDelete {
-            tenant: tenant("red")
-        }),
-        Ok(Reply::Done)
-    );
-    world.turns(8);
-    assert!(
-        world.state.tenant(&tenant("red")).is_none(),
-        "purged and forgotten"
-    );
-    assert_eq!(world.keys("blue", "").len(), 9);
-    assert_eq!(of(&world, "blue").used_bytes(), before);
-
-    let object = world.state.object(&tenant("blue"), &key("k1"));
-    let holder = object.and_then(|object| object.extents().next());
-    let holder = holder.expect("it is there").slab.agent;
-    let mut agents = world.agents.iter();
-    let lost = agents.position(|agent| agent.id == Some(holder));
-    world.disconnect(lost.expect("mounted"), true);
-    world.pass(12_000);
     world.settle();
-    let readable = world.keys("blue", "").len();
-    assert!(readable < 9, "gone at once");
-    world.turns(1);
-    let blue = of(&world, "blue");
-    let left = blue.objects().len() as u64;
-    assert_eq!(blue.used_bytes(), left * 73_728);
-    assert_eq!(world.state.objects(), left);
-    assert_eq!(world.keys("blue", "").len() as u64, left);
-    assert_eq!(world.state.capacity_bytes(), 8 * SLAB);
+    let object = world.state.object(&tenant("red"), &key("k"));
+    let copies = object.map(|object| object.replicas().len());
+    assert_eq!(copies, Some(2), "added once");
+    for _ in 0..3 {
+        assert_eq!(world.answer(again.clone()), Ok(Reply::AlreadyComplete));
+        let pin = World::pin("red", "k", Pin::Hard);
+        assert_eq!(world.answer(pin), Ok(Reply::Done));
+    }
+    let pinned = |world: &World| {
+        let red = world.state.tenant(&tenant("red"));
+        red.map(Tenant::pinned_bytes)
+    };
+    assert_eq!(pinned(&world), Some(2 * 102_400), "counted once");
+    let unpin = World::pin("red", "k", Pin::None);
+    assert_eq!(world.answer(unpin), Ok(Reply::Done));
+    assert_eq!(pinned(&world), Some(0));
+
+    // More than the pool holds.
+    for number in 0..100 {
+        let name = format!("other{number:03}");
+        world
+            .put(World::start("red", &name, SLAB / 8))
+            .expect("the coldest make room");
+    }
+    let gone = (tenant("red"), key("k"), version);
+    assert!(world.evicted.contains(&gone), "{:?}", world.evicted);
+    assert!(!world.exists("red", "k"));
+    world.remove_prefix("red", "", false);
+    assert_eq!(
+        (world.state.used_bytes(), world.state.releasing_bytes()),
+        (0, 0)
+    );
 }
 
 /// Gauges come back to where they were, whatever is mounted, unmounted twice or freed late.

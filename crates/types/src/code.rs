@@ -321,6 +321,27 @@ mod tests {
         assert_eq!(ErrorCode::try_from(-9), Err(UnknownCode(-9)));
     }
 
+    /// Codes that no reason of a master refines, and why; all others are some reason's.
+    #[test]
+    fn each_code_is_some_reasons_or_nobodys_on_purpose() {
+        use ErrorCode::*;
+        let without = [
+            // A mount may be repeated.
+            SegmentAlreadyExists,
+            // A reader checks the record and the digest behind the bytes, not the time.
+            LeaseExpired,
+            // A copy hinders no call: its end looks whether the object is still the one.
+            ObjectHasReplicationTask,
+            // Clients find these out for themselves.
+            ChecksumMismatch,
+            RpcFail,
+        ];
+        for code in ErrorCode::ALL {
+            let refined = Reason::ALL.iter().any(|reason| reason.code() == *code);
+            assert_eq!(refined, !without.contains(code), "{code}");
+        }
+    }
+
     #[test]
     fn labels_are_unique_and_fit_a_metric() {
         let mut seen = std::collections::BTreeSet::new();

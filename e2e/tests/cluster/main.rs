@@ -16,6 +16,7 @@ mod apiserver_autoscaling;
 mod apiserver_chart;
 mod apiserver_drains;
 mod apiserver_faults;
+mod apiserver_quotas;
 mod apiserver_repair;
 mod apiserver_rights;
 mod apiserver_rules;
@@ -67,6 +68,7 @@ fn apiserver_tests() -> Vec<Test> {
         apiserver_scale::tests(),
         apiserver_drains::tests(),
         apiserver_repair::tests(),
+        apiserver_quotas::tests(),
         apiserver_rights::tests(),
         apiserver_rules::tests(),
         apiserver_autoscaling::tests(),

@@ -295,3 +295,35 @@ async fn silent_connections_do_not_keep_a_probe_out() {
     assert_eq!(rig.http("GET", "/healthz", None, "").await.0, 200);
     drop(silent);
 }
+
+/// The pages that `docs/calls.md` names are those that are there, with the methods it says.
+#[tokio::test]
+async fn the_pages_are_those_of_the_docs() {
+    let docs = include_str!("../../../docs/calls.md");
+    let (_, table) = docs.split_once("## The admin port").expect("a section");
+    let rows = table.lines().skip_while(|line| !line.starts_with("| `"));
+    let rows: Vec<Vec<&str>> = rows
+        .take_while(|line| line.starts_with("| `"))
+        .map(|line| line.split(" | ").take(2).collect())
+        .collect();
+    assert!(rows.len() > 10, "{rows:?}");
+    let routes = include_str!("../../src/admin.rs").split("/v1/").skip(1);
+    for route in routes {
+        let (route, _) = route.split_once('"').expect("a literal");
+        let is_told = rows.iter().any(|row| row[1] == format!("`/v1/{route}`"));
+        assert!(is_told, "/v1/{route}");
+    }
+    let rig = Rig::start().await;
+    let admin = token("operator");
+    for row in rows {
+        let path = row[1].trim_matches('`');
+        let real = path.replace("{id}", "none").replace("{name}", "none");
+        let real = real.replace("{task}", "7");
+        for method in ["GET", "PUT", "DELETE", "POST"] {
+            let (status, body) = rig.http(method, &real, Some(&admin), "{}").await;
+            assert!(!body.contains("no such route"), "{path}");
+            let is_told = row[0].contains(&format!("`{method}`"));
+            assert_eq!(status != 405, is_told, "{method} {path}: {status}");
+        }
+    }
+}

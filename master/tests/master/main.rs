@@ -12,8 +12,10 @@ mod peer;
 mod refused;
 mod reviews;
 mod rig;
+mod shapes;
 mod signals;
 mod space;
+mod tenants;
 mod unprivileged;
 mod writers;
 #[cfg(feature = "zmq")]

@@ -265,7 +265,9 @@ async fn an_administrator_lists_and_removes_by_pattern() {
     assert_eq!(client.usage().await.objects, (count - count / 10) as u64);
 
     for wrong in ["pattern=(", "after=zz", "patern=a"] {
-        assert_eq!(ask("GET", wrong).await.0, 400, "{wrong}");
+        let (status, refusal) = ask("GET", wrong).await;
+        assert_eq!(status, 400, "{wrong}");
+        assert_eq!(refusal["error"]["code"], -600, "{wrong}");
     }
     let path = "/v1/tenants/none/objects";
     assert_eq!(rig.http("GET", path, Some(&admin), "").await.0, 404);

@@ -246,7 +246,8 @@ const COPIES: &[Call] = &[
         There,
         &[-600, -704, -1010, -1400, -1401],
         "Agents are named, not segments. Tasks outlive a change of the leader; a batch's items \
-         succeed and fail alone.",
+         succeed and fail alone. Why a task failed stands in its status. Administrators list, look \
+         at and end those of all tenants: `/v1/tasks`, `/v1/tasks/{task}`.",
     ),
     call(
         "`FetchTasks`, `MarkTaskToComplete`",
@@ -280,6 +281,93 @@ const QUOTAS: &[Call] = &[
         "Ordered, by pages.",
     ),
 ];
+
+/// A page of the admin port: what may be asked of it, where, and what it is about.
+struct Page {
+    methods: &'static [&'static str],
+    path: &'static str,
+    about: &'static str,
+}
+
+const fn admin(
+    methods: &'static [&'static str],
+    path: &'static str,
+    about: &'static str,
+) -> Page {
+    Page {
+        methods,
+        path,
+        about,
+    }
+}
+
+const ADMIN: &[Page] = &[
+    admin(&["GET"], "/metrics", "Metrics, for everybody."),
+    admin(&["GET"], "/healthz", "Whether the process answers, for everybody."),
+    admin(&["GET"], "/readyz", "Whether this master leads, for everybody."),
+    admin(&["GET"], "/v1/status", "The pool in figures."),
+    admin(&["GET"], "/v1/check", "What the state contradicts itself in: nothing."),
+    admin(&["GET"], "/v1/tenants", "All tenants, their policies and what they use."),
+    admin(
+        &["PUT", "DELETE"],
+        "/v1/tenants/{id}",
+        "Make or change a tenant; delete it with all that it holds.",
+    ),
+    admin(
+        &["GET", "DELETE"],
+        "/v1/tenants/{id}/objects",
+        "List or remove objects: `pattern` (a regular expression), `prefix`, `after`; \
+         `if_unleased` leaves what a lease protects. `next` of an answer is `after` of the next call.",
+    ),
+    admin(
+        &["GET"],
+        "/v1/tenants/{id}/quota",
+        "What the tenant may hold, and what bounds it.",
+    ),
+    admin(&["GET"], "/v1/quotas", "All quotas that tenants share."),
+    admin(
+        &["GET", "PUT", "DELETE"],
+        "/v1/quotas/{name}",
+        "One quota; make or change it; release its tenants from it.",
+    ),
+    admin(
+        &["GET"],
+        "/v1/agents",
+        "All agents: addresses, health, labels, what they hold, whether they are drained.",
+    ),
+    admin(
+        &["GET", "PUT", "DELETE"],
+        "/v1/agents/{name}/drain",
+        "What is left on an agent that is emptied; begin; fill it again.",
+    ),
+    admin(
+        &["PUT"],
+        "/v1/agents/{name}/labels",
+        "Say where an agent is: `host`, `rack`, `zone`. What is left out is as the agent says.",
+    ),
+    admin(
+        &["GET"],
+        "/v1/tasks",
+        "Copies and moves that tenants asked for: `tenant`, `open` (true: only those not over), \
+         `after`, `limit` (100, at most 1,000).",
+    ),
+    admin(
+        &["GET", "DELETE"],
+        "/v1/tasks/{task}",
+        "One task; end it. What was copied stays.",
+    ),
+];
+
+const ADMIN_HEAD: &str = "\
+## The admin port
+
+Pages of JSON for the operator and administrators, with `Authorization: Bearer <token>`; the first
+three need none. A refusal is `{\"error\": {\"reason\", \"code\", \"message\"}}`, a change that was done
+204 without a body.
+
+| method | page | what |
+|---|---|---|
+";
 
 const GROUPS: &[(&str, &[Call])] = &[
     ("Existence", EXISTENCE),
@@ -353,7 +441,19 @@ fn page() -> String {
         }
         page.push('\n');
     }
+    page.push_str(ADMIN_HEAD);
+    for one in ADMIN {
+        let methods: Vec<String> = one.methods.iter().map(|name| format!("`{name}`")).collect();
+        let methods = methods.join(", ");
+        writeln!(page, "| {methods} | `{}` | {} |", one.path, one.about).expect("text");
+    }
+    page.push('\n');
     page + TAIL
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
 }
 
 #[test]
@@ -394,5 +494,27 @@ fn every_call_of_ours_is_in_the_table() {
             "{}",
             kind.name()
         );
+    }
+}
+
+/// Each call of ours that the table names is a kind of frame or a page of the admin port. That a
+/// master has these pages and no others, its own tests say.
+#[test]
+fn every_call_of_the_table_exists() {
+    // Custom resources, and a case of a put.
+    let others = ["CacheTenant", "CacheQuota", "Upsert"];
+    let methods = ["GET", "PUT", "DELETE"];
+    let calls = GROUPS.iter().flat_map(|(_, calls)| calls.iter());
+    for text in calls.flat_map(|one| quoted(one.ours)) {
+        let (method, path) = text.split_once(' ').unwrap_or(("GET", text));
+        let exists = if path.starts_with('/') {
+            let path = path.split_once('?').map_or(path, |(path, _)| path);
+            let page = ADMIN.iter().find(|page| page.path == path);
+            page.is_some_and(|page| page.methods.contains(&method))
+        } else {
+            let is_kind = Kind::ALL.iter().any(|kind| kind.name() == text);
+            is_kind || others.contains(&text) || methods.contains(&text)
+        };
+        assert!(exists, "{text}");
     }
 }
