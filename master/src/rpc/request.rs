@@ -176,8 +176,13 @@ fn put_starts(call: PutStart, caller: &Caller<'_>) -> CallResult<Items> {
         weight(item).saturating_mul(one as u64)
     });
     let all = weights.fold(1u64, u64::saturating_add);
-    let share = (GRANTS_BYTES / all).max(1);
-    each(call.items, |item| put_start(item, share, caller))
+    let left_bytes = GRANTS_BYTES.saturating_sub(answer_bytes as u64);
+    each(call.items, |item| {
+        // The one for which there is room in any case, and its part of what is left.
+        let part = u128::from(left_bytes) * u128::from(weight(&item)) / u128::from(all);
+        let extents_max = u16::try_from(1 + part).unwrap_or(u16::MAX);
+        put_start(item, extents_max, caller)
+    })
 }
 
 /// How much of the answer an item gets in relation to others: larger objects have more extents.
@@ -185,7 +190,7 @@ const fn weight(item: &PutStartItem) -> u64 {
     1 + item.size_bytes / WEIGHT_BYTES
 }
 
-fn put_start(item: PutStartItem, share: u64, caller: &Caller<'_>) -> CallResult<Request> {
+fn put_start(item: PutStartItem, extents_max: u16, caller: &Caller<'_>) -> CallResult<Request> {
     let count = item.preferred.len();
     if count > MAX_PREFERRED {
         return bad_argument(format!(
@@ -193,8 +198,6 @@ fn put_start(item: PutStartItem, share: u64, caller: &Caller<'_>) -> CallResult<
         ));
     }
     let number = |name| caller.state.agent_named(&name).unwrap_or(UNKNOWN_AGENT);
-    let extents_max = share.saturating_mul(weight(&item));
-    let extents_max = u16::try_from(extents_max).unwrap_or(u16::MAX);
     Ok(Request::PutStart {
         session: caller.session,
         tenant: caller.tenant.clone(),
@@ -351,5 +354,78 @@ const fn event_agent(event: &Event) -> Option<AgentId> {
         | Event::SlabReturned { slab } => Some(slab.agent),
         Event::Released { extent, .. } => Some(extent.slab.agent),
         Event::Copied { .. } | Event::CopyFailed { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_types::Attributes;
+    use larder_types::key::MAX_KEY_BYTES;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn item((key_bytes, size_bytes, replicas): (usize, u64, u8)) -> PutStartItem {
+        PutStartItem {
+            key: Key::new(vec![b'k'; key_bytes]).expect("short"),
+            size_bytes,
+            replicas,
+            preferred: Vec::new(),
+            mode: WireMode::Create,
+            strict: false,
+            attributes: Attributes::default(),
+        }
+    }
+
+    /// What all grants may take, in bytes, if each object is cut as often as it may be.
+    fn longest(items: Vec<PutStartItem>) -> Option<usize> {
+        let tenant = TenantId::new("a").expect("valid");
+        let state = State::new(1);
+        let caller = Caller {
+            session: SessionId(1),
+            tenant: &tenant,
+            agents: &AgentTable::default(),
+            state: &state,
+            replica_factor: 1,
+        };
+        let requests = put_starts(PutStart { items }, &caller).ok()?;
+        let bytes = requests.into_iter().map(|request| match request {
+            Ok(Request::PutStart {
+                key,
+                replicas,
+                extents_max,
+                ..
+            }) => {
+                let extents = usize::from(replicas) * usize::from(extents_max);
+                extents * (key.as_bytes().len() + GRANT_BYTES)
+            }
+            other => panic!("{other:?}"),
+        });
+        Some(bytes.sum())
+    }
+
+    #[test]
+    fn grants_of_a_large_object_under_a_long_key_fit_the_answer() {
+        for size_bytes in [1, 200 << 20, 10 << 30, u64::MAX] {
+            let bytes = longest(vec![item((MAX_KEY_BYTES, size_bytes, 3))]).expect("one fits");
+            assert!(bytes <= GRANTS_BYTES as usize, "{bytes} for {size_bytes}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn grants_of_a_batch_fit_the_answer(
+            items in prop::collection::vec((1..=MAX_KEY_BYTES, 0..u64::MAX >> 20, 1..=3_u8), 1..200),
+        ) {
+            let items: Vec<_> = items.into_iter().map(item).collect();
+            let one: usize = items
+                .iter()
+                .map(|item| (item.key.as_bytes().len() + GRANT_BYTES) * usize::from(item.replicas))
+                .sum();
+            if let Some(bytes) = longest(items) {
+                prop_assert!(bytes <= one.max(GRANTS_BYTES as usize), "{}", bytes);
+                prop_assert!(one <= MAX_BODY_BYTES as usize);
+            }
+        }
     }
 }
