@@ -15,7 +15,10 @@ use crate::event::ConnectionId;
 pub(crate) enum Caller {
     /// A connection.
     Peer(ConnectionId),
-    /// The admin port, and the master itself.
+    /// The admin port.
+    Admin,
+    /// The master itself. What it asks are single items, so that it never stands behind itself:
+    /// that an agent is gone must be heard before it comes back.
     Own,
 }
 
@@ -153,13 +156,13 @@ mod tests {
     fn who_is_gone_leaves_nothing() {
         let mut line = Line::default();
         line.push(peer(1), 10, items(3), 7);
-        line.push(Caller::Own, 20, items(2), 7);
+        line.push(Caller::Admin, 20, items(2), 7);
         assert!(line.next_item(peer(1)).is_some());
         line.forget(peer(1));
         line.forget(peer(9));
-        assert!(!line.has(peer(1)) && line.has(Caller::Own));
+        assert!(!line.has(peer(1)) && line.has(Caller::Admin));
         assert_eq!((line.len(), line.callers()), (2, 1));
         assert!(line.next_item(peer(1)).is_none());
-        assert_eq!(line.next_caller(), Some(Caller::Own));
+        assert_eq!(line.next_caller(), Some(Caller::Admin));
     }
 }

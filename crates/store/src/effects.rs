@@ -195,6 +195,9 @@ pub struct Effects {
     pub gone: Vec<Gone>,
     /// Pending puts that were given up.
     pub discards: Discards,
+    /// Agents that were searched for a replica in several pieces: up to 0.1 ms each, as much as
+    /// some 32 other requests.
+    pub agents_searched: usize,
 }
 
 impl Effects {
@@ -212,6 +215,7 @@ impl Effects {
         self.objects_lost += other.objects_lost;
         self.replicas_lost += other.replicas_lost;
         self.discards.append(other.discards);
+        self.agents_searched += other.agents_searched;
         self.gone.append(&mut other.gone);
     }
 

@@ -1,6 +1,6 @@
 //! Deciding: calls item by item; what waits is parked, what was woken is decided again.
 
-use larder_store::{Decision, Request, WaitOn};
+use larder_store::{Decision, Reply, Request, WaitOn};
 use larder_types::{ErrorCode, Reason};
 use larder_wire::{CallError, CallResult};
 use rand::Rng;
@@ -18,6 +18,31 @@ pub(super) enum Outcome {
     WaitForSpace(WaitOn),
 }
 
+/// So many items take as long as the search of an agent for a replica in pieces.
+const SEARCH_ITEMS: usize = 32;
+/// So many entries of a page take as long as an item.
+const ENTRIES_PER_ITEM: usize = 8;
+
+/// As many items as this counts for in a turn: a page of removals brings many ops, one of keys
+/// many entries, and an object in pieces has a grant for each.
+pub(super) fn weight(decision: &Decision) -> usize {
+    let (Decision::Reply { ops, .. } | Decision::Wait { ops, .. }) = decision else {
+        return 1;
+    };
+    let told = match decision {
+        Decision::Reply { reply, .. } => match reply {
+            Reply::Listed { entries, .. } => entries.len() / ENTRIES_PER_ITEM,
+            Reply::ListedStats { entries, .. } => entries.len() / ENTRIES_PER_ITEM,
+            Reply::PutGranted { replicas, .. } | Reply::Located { replicas, .. } => {
+                replicas.iter().map(Vec::len).sum()
+            }
+            _ => 0,
+        },
+        _ => 0,
+    };
+    ops.len().max(told).max(1)
+}
+
 impl<L: Log> Leading<L> {
     /// Decides one request; its ops join the entry of this turn.
     pub(super) fn decide(&mut self, request: &Request) -> Outcome {
@@ -26,11 +51,7 @@ impl<L: Log> Leading<L> {
         let decision = core
             .leader
             .decide(&core.state, request, core.now, &mut || random.random());
-        self.touched += 1;
-        if let Decision::Reply { ops, .. } | Decision::Wait { ops, .. } = &decision {
-            // The first is the request itself; a page of removals brings many.
-            self.touched += ops.len().saturating_sub(1);
-        }
+        self.touched += weight(&decision);
         let outcome = match decision {
             Decision::Reply {
                 ops,
@@ -67,6 +88,7 @@ impl<L: Log> Leading<L> {
             }
         };
         let effects = core.leader.take_effects();
+        self.touched += effects.agents_searched * SEARCH_ITEMS;
         self.route(effects);
         outcome
     }
@@ -88,7 +110,8 @@ impl<L: Log> Leading<L> {
         };
         let caller = match &call.origin {
             Origin::Peer(connection, _) => Caller::Peer(*connection),
-            Origin::Admin(_) | Origin::AdminMany(_) | Origin::Own => Caller::Own,
+            Origin::Admin(_) | Origin::AdminMany(_) => Caller::Admin,
+            Origin::Own => Caller::Own,
         };
         let id = self.calls.insert(call);
         let mut wanted = Vec::with_capacity(items.len());
@@ -106,9 +129,14 @@ impl<L: Log> Leading<L> {
         id
     }
 
-    /// Decides a slice of what a caller has in line.
+    /// Decides a slice of what a caller has in line: some items, or one that weighs as much.
     fn serve(&mut self, caller: Caller) {
-        for _ in 0..self.core.rules.settings.slice_items {
+        let before = self.touched;
+        let most = self.core.rules.settings.slice_items;
+        for _ in 0..most {
+            if self.touched - before >= most {
+                break;
+            }
             let Some((parked, parked_max)) = self.line.next_item(caller) else {
                 break;
             };
@@ -119,10 +147,12 @@ impl<L: Log> Leading<L> {
         }
     }
 
-    /// Decides on what stands in line, a slice of each caller, for half a turn at most.
+    /// Decides on what stands in line, a slice of each caller, for half a turn at most; of one
+    /// caller at least, whatever eviction and purges do in every turn.
     pub(super) fn serve_line(&mut self) {
-        for _ in 0..self.line.callers() {
-            if self.touched >= TURN_ITEMS / 2 || self.ended.is_some() {
+        for served in 0..self.line.callers() {
+            let is_enough = served > 0 && self.touched >= TURN_ITEMS / 2;
+            if is_enough || self.ended.is_some() {
                 break;
             }
             if let Some(caller) = self.line.next_caller() {

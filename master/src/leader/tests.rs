@@ -341,3 +341,38 @@ fn a_whole_call_can_be_refused() {
     let error: Result<CallError, FrameError> = decode_body(header.kind, &body);
     assert_eq!(error.expect("an error").reason, Reason::BadArgument);
 }
+
+#[test]
+fn the_end_of_a_connection_is_heard_behind_no_long_call() {
+    let mut bench = Bench::new();
+    let _outgoing = bench.open(1);
+    let (reply, _answer) = oneshot::channel();
+    let ask = AdminAsk::Remove {
+        tenant: tenant(),
+        keys: vec![key(); 1000],
+        if_unleased: false,
+    };
+    bench.turn(vec![Event::Asked(ask, reply)]);
+    let before = bench.leading.line.len();
+    assert!(before > 0, "the removal takes more than a turn");
+    // As after a turn in which nobody's turn came.
+    bench.leading.close(ConnectionId(1));
+    assert_eq!(bench.leading.line.len(), before);
+}
+
+#[test]
+fn what_weighs_more_than_one_item_counts_so() {
+    let entries = |count| vec![(key(), 1_u64); count];
+    let reply = |reply| larder_store::Decision::Reply {
+        ops: Vec::new(),
+        reply,
+        saw_index: 0,
+    };
+    let listed = |count| larder_store::Reply::Listed {
+        entries: entries(count),
+        more: false,
+    };
+    assert_eq!(decide::weight(&reply(listed(0))), 1);
+    assert_eq!(decide::weight(&reply(listed(1_000))), 125);
+    assert_eq!(decide::weight(&reply(larder_store::Reply::Done)), 1);
+}

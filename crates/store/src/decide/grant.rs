@@ -27,9 +27,14 @@ struct Tried {
 }
 
 impl Tried {
+    /// How many were searched.
+    fn count(&self) -> usize {
+        self.plans.len() + self.shorts.len()
+    }
+
     /// Whether no more are tried.
     fn is_over(&self) -> bool {
-        self.plans.len() + self.shorts.len() >= MAX_TRIES
+        self.count() >= MAX_TRIES
     }
 
     fn has(&self, agent: AgentId) -> bool {
@@ -75,6 +80,7 @@ impl Leader {
             && (!ask.strict || chosen >= ask.replicas())
             && let Some(plans) = self.plans(state, ask, (&mut candidates, chosen), &mut tried)
         {
+            self.effects.agents_searched += tried.count();
             return self.grant(state, ask, plans, now);
         }
         let (mut candidates, slab_bytes) = self.candidates(state, ask)?;
@@ -90,6 +96,7 @@ impl Leader {
                 break (chosen, plans);
             }
         };
+        self.effects.agents_searched += tried.count();
         // Fewer replicas now are better than none for a put that may have fewer: what is missing
         // is made later.
         if !plans.is_empty() && (!ask.strict || plans.len() >= ask.replicas()) {
