@@ -106,7 +106,10 @@ pub fn effective(state: &State) -> Effective {
     }
     let wishes: Vec<u64> = units.iter().map(|(_, wish)| *wish).collect();
     result.requested_bytes = wishes.iter().copied().fold(0, u64::saturating_add);
-    for ((unit, _), granted) in units.iter().zip(split(capacity_bytes, &wishes)) {
+    for ((unit, _), granted) in units
+        .iter()
+        .zip(split_slabs(capacity_bytes, &wishes, slab_bytes))
+    {
         match unit {
             Unit::Tenant(id) => result.guarantee(id, granted),
             Unit::Quota(name) => {
@@ -115,7 +118,9 @@ pub fn effective(state: &State) -> Effective {
                 }
                 let cohort = members.get(name).map(Vec::as_slice).unwrap_or_default();
                 let wishes: Vec<u64> = cohort.iter().map(|(_, wish)| *wish).collect();
-                for ((id, _), granted) in cohort.iter().zip(split(granted, &wishes)) {
+                for ((id, _), granted) in
+                    cohort.iter().zip(split_slabs(granted, &wishes, slab_bytes))
+                {
                     result.guarantee(id, granted);
                 }
             }
@@ -154,8 +159,22 @@ fn whole_slabs(bytes: u64, slab_bytes: u64) -> u64 {
         .unwrap_or(bytes)
 }
 
+/// As [`split`], in whole slabs: of a part of one nobody could make use, and what is kept of many
+/// such parts would keep everybody from all slabs.
+fn split_slabs(whole_bytes: u64, wishes_bytes: &[u64], slab_bytes: u64) -> Vec<u64> {
+    let slab_bytes = slab_bytes.max(1);
+    let sum: u128 = wishes_bytes.iter().map(|wish| u128::from(*wish)).sum();
+    if sum <= u128::from(whole_bytes) {
+        return wishes_bytes.to_vec();
+    }
+    let slabs = wishes_bytes.iter().map(|wish| wish.div_ceil(slab_bytes));
+    let parts = split(whole_bytes / slab_bytes, &slabs.collect::<Vec<_>>());
+    // At most as many as the whole has, so it fits.
+    parts.into_iter().map(|slabs| slabs * slab_bytes).collect()
+}
+
 /// `wishes` if they fit into `whole`, else as much of it for each as its part of all wishes. What
-/// rounding leaves goes, one byte each, to the largest remainders; equals in the order given.
+/// rounding leaves goes, one each, to the largest remainders; equals in the order given.
 fn split(whole: u64, wishes: &[u64]) -> Vec<u64> {
     let sum: u128 = wishes.iter().map(|wish| u128::from(*wish)).sum();
     if sum <= u128::from(whole) {

@@ -304,9 +304,9 @@ fn b40_quotas_follow_a_pool_that_loses_a_node() {
         (8 * SLAB, 9 * SLAB)
     );
     let share = |name: &str| effective.tenants[&tenant(name)];
-    // 6 and 3 ninths of 8 slabs: the one byte that rounding leaves goes to the larger remainder.
-    assert_eq!(share("red").guaranteed_bytes, 11_184_811);
-    assert_eq!(share("blue").guaranteed_bytes, 5_592_405);
+    // 6 and 3 ninths of 8 slabs: the one that rounding leaves goes to the larger remainder.
+    assert_eq!(share("red").guaranteed_bytes, 5 * SLAB);
+    assert_eq!(share("blue").guaranteed_bytes, 3 * SLAB);
     assert_eq!(share("blue").limit_bytes, Some(8 * SLAB));
     let report = report(&mut world, "blue");
     assert!(report.overcommitted);
@@ -318,6 +318,18 @@ fn b40_quotas_follow_a_pool_that_loses_a_node() {
     let effective = world.leader.effective(&world.state).clone();
     assert!(!effective.is_overcommitted());
     assert_eq!(effective.tenants[&tenant("red")].guaranteed_bytes, 6 * SLAB);
+}
+
+/// Each of them is guaranteed less than a slab, but together they have the pool.
+#[test]
+fn a_pool_that_promised_too_much_can_be_filled() {
+    let mut world = World::ready(1, 4, &[]);
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    for name in names {
+        world.set_tenant(name, guaranteed(SLAB));
+    }
+    let filled = names.map(|name| fill(&mut world, name).0);
+    assert_eq!(filled.iter().sum::<u64>() * MIB, 4 * SLAB, "{filled:?}");
 }
 
 /// A tenant of tiny objects gets no more of the agents' records than of their bytes.
