@@ -110,9 +110,7 @@ async fn b40_bulk_calls_reach_one_tenant_only() {
             }
             // A whole tenant goes; its ends are awaited by what it held.
             _ => {
-                let (status, body) = rig
-                    .http("DELETE", "/v1/tenants/a", Some(&admin), "")
-                    .await;
+                let (status, body) = rig.http("DELETE", "/v1/tenants/a", Some(&admin), "").await;
                 assert!([202, 204].contains(&status), "{status} {body}");
                 rig.until_metric("larder_master_objects", &[("tenant", "b")], 3.0)
                     .await;

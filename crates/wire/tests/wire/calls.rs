@@ -289,11 +289,7 @@ struct Page {
     about: &'static str,
 }
 
-const fn admin(
-    methods: &'static [&'static str],
-    path: &'static str,
-    about: &'static str,
-) -> Page {
+const fn admin(methods: &'static [&'static str], path: &'static str, about: &'static str) -> Page {
     Page {
         methods,
         path,
@@ -303,11 +299,27 @@ const fn admin(
 
 const ADMIN: &[Page] = &[
     admin(&["GET"], "/metrics", "Metrics, for everybody."),
-    admin(&["GET"], "/healthz", "Whether the process answers, for everybody."),
-    admin(&["GET"], "/readyz", "Whether this master leads, for everybody."),
+    admin(
+        &["GET"],
+        "/healthz",
+        "Whether the process answers, for everybody.",
+    ),
+    admin(
+        &["GET"],
+        "/readyz",
+        "Whether this master leads, for everybody.",
+    ),
     admin(&["GET"], "/v1/status", "The pool in figures."),
-    admin(&["GET"], "/v1/check", "What the state contradicts itself in: nothing."),
-    admin(&["GET"], "/v1/tenants", "All tenants, their policies and what they use."),
+    admin(
+        &["GET"],
+        "/v1/check",
+        "What the state contradicts itself in: nothing.",
+    ),
+    admin(
+        &["GET"],
+        "/v1/tenants",
+        "All tenants, their policies and what they use.",
+    ),
     admin(
         &["PUT", "DELETE"],
         "/v1/tenants/{id}",
