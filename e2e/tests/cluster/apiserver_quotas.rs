@@ -104,21 +104,17 @@ fn strict(scene: &Scene<'_>) -> Result<()> {
     scene.await_condition("cachetenant/b-second", "Guaranteed", "GuaranteeRefused")?;
     scene.await_condition("cachetenant/b-second", "Accepted", "True")?;
     guarantees(scene, &[("a-first", 96), ("b-second", 0)])?;
-    // As much as there is room for is given, and what an older one leaves as well.
-    patch(
-        scene,
-        "cachetenant/b-second",
-        &json!({ "spec": { "guaranteed": { "bytes": "32Mi" } } }),
-    )?;
-    guarantees(scene, &[("a-first", 96), ("b-second", 32)])?;
-    patch(
-        scene,
-        "cachetenant/b-second",
-        &json!({ "spec": { "guaranteed": { "bytes": "128Mi" } } }),
-    )?;
-    guarantees(scene, &[("a-first", 96), ("b-second", 0)])?;
-    scene.kubectl(&["delete", "cachetenant/a-first", "--wait=false"])?;
-    guarantees(scene, &[("b-second", 128)])
+    // As much as there is room for is given, and what an older one gives up as well.
+    for (name, guaranteed, then) in [
+        ("b-second", json!({ "bytes": "32Mi" }), [96, 32]),
+        ("b-second", json!({ "bytes": "128Mi" }), [96, 0]),
+        ("a-first", Value::Null, [0, 128]),
+    ] {
+        let change = json!({ "spec": { "guaranteed": guaranteed } });
+        patch(scene, &format!("cachetenant/{name}"), &change)?;
+        guarantees(scene, &[("a-first", then[0]), ("b-second", then[1])])?;
+    }
+    Ok(())
 }
 
 /// Waits until a master of the pool that starts now would guarantee this, in MiB.

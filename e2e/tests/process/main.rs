@@ -58,11 +58,11 @@ fn main() -> ExitCode {
             bulk::ten_gib,
         ),
         test(
-            "process_a_killed_client_gives_its_space_back",
+            "process_b01_a_killed_client_gives_its_space_back",
             death::client_killed,
         ),
         test(
-            "process_a_client_that_stops_at_any_step_gives_its_space_back",
+            "process_b01_a_client_that_stops_at_any_step_gives_its_space_back",
             death::each_step,
         ),
         test(

@@ -47,19 +47,19 @@ fn name(text: &str) -> AgentName {
     AgentName::new(text).expect("a name")
 }
 
-/// Sends a call and waits for its answer, whatever it is, or for the end of the connection.
+/// Sends a call and waits for its answer, whatever it is.
 async fn ask(peer: &mut Peer, kind: Kind, body: &impl Serialize) {
     peer.send(kind, body, NO_DEADLINE).await;
-    if kind != Kind::Done {
-        soon(kind.name(), async {
-            while let Some((header, _)) = peer.read().await {
-                if header.has(FLAG_REPLY) {
-                    break;
-                }
+    let answered = async {
+        loop {
+            match peer.read().await {
+                Some((header, _)) if header.has(FLAG_REPLY) => break true,
+                Some(_) => {}
+                None => break false,
             }
-        })
-        .await;
-    }
+        }
+    };
+    assert!(soon(kind.name(), answered).await, "no answer to {kind:?}");
 }
 
 /// As [`ask`], as a client of its own: what one shape does to its connection hurts no other.
