@@ -44,7 +44,7 @@ fn bad_argument<T>(detail: String) -> CallResult<T> {
     })
 }
 
-fn check_batch(items: usize) -> CallResult<()> {
+pub(crate) fn check_batch(items: usize) -> CallResult<()> {
     if items > MAX_BATCH {
         return bad_argument(format!(
             "{items} items in one call; send at most {MAX_BATCH}"
