@@ -11,7 +11,7 @@ mod task;
 pub(crate) use answer::{COMMANDS_BYTES_MAX, COMMANDS_MAX, Desk, answer, fail, tenant_usage};
 pub(crate) use command::wire_command;
 pub(crate) use copy::command_bytes;
-pub(crate) use request::{Caller, agent_requests, client_requests, mount_request};
+pub(crate) use request::{Caller, agent_requests, check_batch, client_requests, mount_request};
 
 use larder_wire::agent::{Done, Heartbeat, Mount, Unmount};
 use larder_wire::{FrameError, Header, Kind, Purpose, client_calls, decode_body, master};

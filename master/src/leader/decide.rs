@@ -1,6 +1,6 @@
 //! Deciding: calls item by item; what waits is parked, what was woken is decided again.
 
-use larder_store::{Decision, Reply, Request, WaitOn};
+use larder_store::{Decision, Refusal, Reply, Request, WaitOn};
 use larder_types::{ErrorCode, Reason};
 use larder_wire::{CallError, CallResult};
 use rand::Rng;
@@ -43,6 +43,12 @@ pub(super) fn weight(decision: &Decision) -> usize {
     ops.len().max(told).max(1)
 }
 
+/// A refusal as it is told to callers.
+pub(super) fn refused(refusal: Refusal) -> CallError {
+    let Refusal { reason, detail } = refusal;
+    CallError { reason, detail }
+}
+
 impl<L: Log> Leading<L> {
     /// Decides one request; its ops join the entry of this turn.
     pub(super) fn decide(&mut self, request: &Request) -> Outcome {
@@ -80,11 +86,7 @@ impl<L: Log> Leading<L> {
                 {
                     self.metrics.quota_refused(tenant, refusal.reason);
                 }
-                let error = CallError {
-                    reason: refusal.reason,
-                    detail: refusal.detail,
-                };
-                Outcome::Known(Err(error), 0)
+                Outcome::Known(Err(refused(refusal)), 0)
             }
         };
         let effects = core.leader.take_effects();
@@ -197,10 +199,7 @@ impl<L: Log> Leading<L> {
     pub(super) fn refuse_space(&mut self) {
         while let Some(parked) = self.calls.next_without_space(self.core.now) {
             let refusal = self.core.leader.space_refusal(&self.core.state);
-            let error = CallError {
-                reason: refusal.reason,
-                detail: refusal.detail,
-            };
+            let error = refused(refusal);
             self.calls.settle(parked.call, parked.item, Err(error), 0);
         }
     }

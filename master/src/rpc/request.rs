@@ -44,7 +44,7 @@ fn bad_argument<T>(detail: String) -> CallResult<T> {
     })
 }
 
-fn check_batch(items: usize) -> CallResult<()> {
+pub(crate) fn check_batch(items: usize) -> CallResult<()> {
     if items > MAX_BATCH {
         return bad_argument(format!(
             "{items} items in one call; send at most {MAX_BATCH}"
@@ -415,7 +415,8 @@ mod tests {
     proptest! {
         #[test]
         fn grants_of_a_batch_fit_the_answer(
-            items in prop::collection::vec((1..=MAX_KEY_BYTES, 0..u64::MAX >> 20, 1..=3_u8), 1..200),
+            items in
+                prop::collection::vec((1..=MAX_KEY_BYTES, 0..u64::MAX >> 20, 1..=3_u8), 1..200),
         ) {
             let items: Vec<_> = items.into_iter().map(item).collect();
             let one: usize = items

@@ -67,6 +67,72 @@ async fn say(rig: &Rig, kind: Kind, body: &impl Serialize) {
     ask(&mut Client::connect(rig, "a").await.0, kind, body).await;
 }
 
+/// Calls about keys and prefixes, twice the same ones, with empty and endless bounds.
+async fn odd_reads(rig: &Rig) {
+    let twice = || vec![key("k"), key("k"), key("none")];
+    say(rig, Kind::Get, &Get { keys: vec![] }).await;
+    say(rig, Kind::Get, &Get { keys: twice() }).await;
+    let (keys, lease) = (twice(), true);
+    say(rig, Kind::Exists, &Exists { keys, lease }).await;
+    say(rig, Kind::Stat, &Stat { keys: twice() }).await;
+    let (keys, if_unleased) = (twice(), true);
+    say(rig, Kind::Remove, &Remove { keys, if_unleased }).await;
+    let pins = [Pin::Hard, Pin::Soft { ttl_ms: u64::MAX }, Pin::None];
+    let items = pins.map(|pin| (key("k"), pin)).to_vec();
+    say(rig, Kind::Pin, &PinCall { items }).await;
+    for (prefix, limit) in [(vec![], 0), (vec![0xff; 4096], u32::MAX)] {
+        let after = Some(key("zzz"));
+        let list = List {
+            prefix: prefix.clone(),
+            after: after.clone(),
+            limit,
+        };
+        say(rig, Kind::List, &list).await;
+        let list = ListStats {
+            prefix: prefix.clone(),
+            after: after.clone(),
+            limit,
+        };
+        say(rig, Kind::ListStats, &list).await;
+        let remove = RemovePrefix {
+            prefix,
+            after,
+            limit,
+            if_unleased: false,
+        };
+        say(rig, Kind::RemovePrefix, &remove).await;
+    }
+}
+
+/// Tasks that nobody can do, and events from a time that will never be.
+async fn odd_tasks(rig: &Rig) {
+    say(rig, Kind::Usage, &Usage {}).await;
+    let wishes = [
+        TaskWish::Copy { targets: vec![] },
+        TaskWish::Copy {
+            targets: vec![name("node-0"); 300],
+        },
+        TaskWish::Move {
+            source: name("node-0"),
+            target: name("node-0"),
+        },
+    ];
+    let items = wishes.map(|wish| TaskItem {
+        key: key("k"),
+        wish,
+    });
+    let items = items.to_vec();
+    say(rig, Kind::TaskCreate, &TaskCreate { items }).await;
+    let tasks = vec![TaskId(0), TaskId(u64::MAX)];
+    say(rig, Kind::TaskQuery, &TaskQuery { tasks }).await;
+    let from = Some(Sequence {
+        epoch: HIGHEST,
+        counter: u64::MAX,
+    });
+    let wait_ms = 0;
+    say(rig, Kind::Subscribe, &Subscribe { from, wait_ms }).await;
+}
+
 #[tokio::test]
 async fn b02_no_call_of_a_client_ends_the_master() {
     let rig = Rig::start().await;
@@ -118,69 +184,37 @@ async fn b02_no_call_of_a_client_ends_the_master() {
     let items = vec![(key("k"), LAST), (key("none"), Version::default())];
     say(&rig, Kind::PutRevoke, &PutRevoke { items }).await;
 
-    let twice = || vec![key("k"), key("k"), key("none")];
-    say(&rig, Kind::Get, &Get { keys: vec![] }).await;
-    say(&rig, Kind::Get, &Get { keys: twice() }).await;
-    let (keys, lease) = (twice(), true);
-    say(&rig, Kind::Exists, &Exists { keys, lease }).await;
-    say(&rig, Kind::Stat, &Stat { keys: twice() }).await;
-    let (keys, if_unleased) = (twice(), true);
-    say(&rig, Kind::Remove, &Remove { keys, if_unleased }).await;
-    let pins = [Pin::Hard, Pin::Soft { ttl_ms: u64::MAX }, Pin::None];
-    let items = pins.map(|pin| (key("k"), pin)).to_vec();
-    say(&rig, Kind::Pin, &PinCall { items }).await;
-    for (prefix, limit) in [(vec![], 0), (vec![0xff; 4096], u32::MAX)] {
-        let after = Some(key("zzz"));
-        let list = List {
-            prefix: prefix.clone(),
-            after: after.clone(),
-            limit,
-        };
-        say(&rig, Kind::List, &list).await;
-        let list = ListStats {
-            prefix: prefix.clone(),
-            after: after.clone(),
-            limit,
-        };
-        say(&rig, Kind::ListStats, &list).await;
-        let remove = RemovePrefix {
-            prefix,
-            after,
-            limit,
-            if_unleased: false,
-        };
-        say(&rig, Kind::RemovePrefix, &remove).await;
-    }
-    say(&rig, Kind::Usage, &Usage {}).await;
-    let wishes = [
-        TaskWish::Copy { targets: vec![] },
-        TaskWish::Copy {
-            targets: vec![name("node-0"); 300],
-        },
-        TaskWish::Move {
-            source: name("node-0"),
-            target: name("node-0"),
-        },
-    ];
-    let items = wishes.map(|wish| TaskItem {
-        key: key("k"),
-        wish,
-    });
-    let items = items.to_vec();
-    say(&rig, Kind::TaskCreate, &TaskCreate { items }).await;
-    let tasks = vec![TaskId(0), TaskId(u64::MAX)];
-    say(&rig, Kind::TaskQuery, &TaskQuery { tasks }).await;
-    let from = Some(Sequence {
-        epoch: HIGHEST,
-        counter: u64::MAX,
-    });
-    let wait_ms = 0;
-    say(&rig, Kind::Subscribe, &Subscribe { from, wait_ms }).await;
+    odd_reads(&rig).await;
+    odd_tasks(&rig).await;
 
     // The put of the good client was not hurt by any of it.
     assert_eq!(good.end_one(honest).await, Ok(()));
     good.get(&["k"]).await.remove(0).expect("readable");
     rig.check().await;
+}
+
+/// What an agent may say of things that were never asked of it.
+fn odd_events() -> Vec<Event> {
+    vec![
+        Event::SlabReady { slab: slab() },
+        Event::SlabFailed {
+            slab: slab(),
+            detail: "x".repeat(5_000),
+        },
+        Event::SlabReturned { slab: slab() },
+        Event::Released {
+            extent: nowhere(),
+            version: LAST,
+        },
+        Event::Copied {
+            copy: CopyId(LAST),
+            digest: Digest(u64::MAX),
+        },
+        Event::CopyFailed {
+            copy: CopyId(LAST),
+            detail: String::new(),
+        },
+    ]
 }
 
 #[tokio::test]
@@ -213,26 +247,7 @@ async fn b02_no_word_of_an_agent_ends_the_master() {
         )
         .await;
     }
-    let events = vec![
-        Event::SlabReady { slab: slab() },
-        Event::SlabFailed {
-            slab: slab(),
-            detail: "x".repeat(5_000),
-        },
-        Event::SlabReturned { slab: slab() },
-        Event::Released {
-            extent: nowhere(),
-            version: LAST,
-        },
-        Event::Copied {
-            copy: CopyId(LAST),
-            digest: Digest(u64::MAX),
-        },
-        Event::CopyFailed {
-            copy: CopyId(LAST),
-            detail: String::new(),
-        },
-    ];
+    let events = odd_events();
     let mut other = AgentPeer::mount(&rig, "node-2", 7).await;
     for who in [other.agent.id, agent.id, AgentId(u32::MAX)] {
         for incarnation in [other.agent.incarnation, Incarnation(u64::MAX)] {

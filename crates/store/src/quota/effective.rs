@@ -37,6 +37,18 @@ pub struct Effective {
 }
 
 impl Effective {
+    /// Guarantees a quota so much, and its tenants their parts of that.
+    fn guarantee_cohort(&mut self, name: &QuotaName, granted: u64, cohort: &[(&TenantId, u64)]) {
+        if let Some(share) = self.quotas.get_mut(name) {
+            share.guaranteed_bytes = granted;
+        }
+        let wishes: Vec<u64> = cohort.iter().map(|(_, wish)| *wish).collect();
+        let parts = split_slabs(granted, &wishes, self.slab_bytes);
+        for ((id, _), part) in cohort.iter().zip(parts) {
+            self.guarantee(id, part);
+        }
+    }
+
     /// Whether more is guaranteed than the pool has. A pool that nobody has mounted yet has
     /// promised nothing too much.
     #[must_use]
@@ -106,23 +118,13 @@ pub fn effective(state: &State) -> Effective {
     }
     let wishes: Vec<u64> = units.iter().map(|(_, wish)| *wish).collect();
     result.requested_bytes = wishes.iter().copied().fold(0, u64::saturating_add);
-    for ((unit, _), granted) in units
-        .iter()
-        .zip(split_slabs(capacity_bytes, &wishes, slab_bytes))
-    {
+    let granted = split_slabs(capacity_bytes, &wishes, slab_bytes);
+    for ((unit, _), granted) in units.iter().zip(granted) {
         match unit {
             Unit::Tenant(id) => result.guarantee(id, granted),
             Unit::Quota(name) => {
-                if let Some(share) = result.quotas.get_mut(*name) {
-                    share.guaranteed_bytes = granted;
-                }
                 let cohort = members.get(name).map(Vec::as_slice).unwrap_or_default();
-                let wishes: Vec<u64> = cohort.iter().map(|(_, wish)| *wish).collect();
-                for ((id, _), granted) in
-                    cohort.iter().zip(split_slabs(granted, &wishes, slab_bytes))
-                {
-                    result.guarantee(id, granted);
-                }
+                result.guarantee_cohort(name, granted, cohort);
             }
         }
     }

@@ -281,6 +281,29 @@ fn space_and_quotas_have_the_codes_of_the_table() {
     let strict = strictly(put("wide"), 3);
     assert_eq!(code(&mut world, strict), -200, "more than there are agents");
 
+    quotas_have_the_codes_of_the_table(&mut world, &policy);
+    world.set_tenant("red", policy.clone());
+    for at in 0..4 {
+        let whole = World::start("red", &format!("w{at}"), SLAB);
+        assert_eq!(code(&mut world, whole), OK);
+    }
+    assert_eq!(code(&mut world, put("k")), -200, "the pool is full");
+
+    let set = Request::TenantSet {
+        tenant: tenant("red"),
+        policy,
+    };
+    let delete = Request::TenantDelete {
+        tenant: tenant("red"),
+    };
+    assert_eq!(code(&mut world, delete), OK);
+    assert_eq!(code(&mut world, set.clone()), -1702, "while it empties");
+    assert_eq!(code(&mut world, put("k")), -1701, "it is deleted");
+    world.turns(5);
+    assert_eq!(code(&mut world, set), OK);
+}
+
+fn quotas_have_the_codes_of_the_table(world: &mut World, policy: &TenantPolicy) {
     let small = |change: fn(&mut TenantPolicy)| {
         let mut policy = TenantPolicy {
             on_exceed: OnExceed::Refuse,
@@ -327,25 +350,6 @@ fn space_and_quotas_have_the_codes_of_the_table() {
         ),
     ] {
         world.set_tenant("red", policy);
-        assert_eq!(code(&mut world, start), number, "{what}");
+        assert_eq!(code(world, start), number, "{what}");
     }
-    world.set_tenant("red", policy.clone());
-    for at in 0..4 {
-        let whole = World::start("red", &format!("w{at}"), SLAB);
-        assert_eq!(code(&mut world, whole), OK);
-    }
-    assert_eq!(code(&mut world, put("k")), -200, "the pool is full");
-
-    let set = Request::TenantSet {
-        tenant: tenant("red"),
-        policy,
-    };
-    let delete = Request::TenantDelete {
-        tenant: tenant("red"),
-    };
-    assert_eq!(code(&mut world, delete), OK);
-    assert_eq!(code(&mut world, set.clone()), -1702, "while it empties");
-    assert_eq!(code(&mut world, put("k")), -1701, "it is deleted");
-    world.turns(5);
-    assert_eq!(code(&mut world, set), OK);
 }

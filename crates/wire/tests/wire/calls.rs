@@ -329,7 +329,8 @@ const ADMIN: &[Page] = &[
         &["GET", "DELETE"],
         "/v1/tenants/{id}/objects",
         "List or remove objects: `pattern` (a regular expression), `prefix`, `after`; \
-         `if_unleased` leaves what a lease protects. `next` of an answer is `after` of the next call.",
+         `if_unleased` leaves what a lease protects. `next` of an answer is `after` of the next \
+         call.",
     ),
     admin(
         &["GET"],
@@ -374,8 +375,8 @@ const ADMIN_HEAD: &str = "\
 ## The admin port
 
 Pages of JSON for the operator and administrators, with `Authorization: Bearer <token>`; the first
-three need none. A refusal is `{\"error\": {\"reason\", \"code\", \"message\"}}`, a change that was done
-204 without a body.
+three need none. A refusal is `{\"error\": {\"reason\", \"code\", \"message\"}}`, a change that was
+done 204 without a body.
 
 | method | page | what |
 |---|---|---|
