@@ -192,10 +192,6 @@ impl Program {
             // A Ctrl-C at the terminal is for the supervisor, which stops the others in order.
             .process_group(0)
             .kill_on_drop(true);
-        if matches!(self.kind, Kind::Master) {
-            let (name, value) = larder_types::HUGE_PAGES;
-            command.env(name, value);
-        }
         let mut child = command.spawn().map_err(|source| CliError::System {
             action: "start a process of the pool",
             source,

@@ -8,7 +8,6 @@ pub mod code;
 pub mod digest;
 pub mod epoch;
 pub mod extent;
-mod huge_pages;
 pub mod id;
 pub mod key;
 pub mod labels;
@@ -22,7 +21,6 @@ pub use code::{ErrorCode, Reason};
 pub use digest::Digest;
 pub use epoch::{CopyId, Epoch, Version};
 pub use extent::{Extent, SlabRef};
-pub use huge_pages::HUGE_PAGES;
 pub use id::{
     AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, Label, QuotaName, Registration,
     SegmentGeneration, SegmentId, SessionId, TaskId, TenantId,

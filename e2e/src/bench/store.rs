@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use hashbrown::HashMap;
 use larder_store::{Request, Settings};
-use larder_types::{HUGE_PAGES, Key};
+use larder_types::Key;
 
 use crate::bench::pair::{Cell, Measure, quartiles};
 use crate::bench::report::{Line, Report};
@@ -69,8 +69,6 @@ fn lines_of(part: &str, only: &str, report: &mut Report) -> Result<()> {
     let own = std::env::current_exe()?;
     let output = Command::new(own)
         .arg(part)
-        // As masters are started.
-        .env(HUGE_PAGES.0, HUGE_PAGES.1)
         .stderr(Stdio::inherit())
         .output()?;
     ensure!(

@@ -36,10 +36,11 @@ fn limits(scene: &Scene<'_>) -> Result<()> {
     );
     pool.check("engine-1", "secret", 1000)?;
 
-    // team-b has 64 MiB, and none of what it pins makes room for more.
+    // team-b has 64 MiB, and none of what it pins makes room for more. One after the other: the
+    // refusal of one would give up others that are still being written.
     let put = [
-        "bench", "put", "--size", "8Mi", "--count", "12", "--pin", "hard", "--keep", "--prefix",
-        "mine/",
+        "bench", "put", "--size", "8Mi", "--count", "12", "--depth", "1", "--pin", "hard",
+        "--keep", "--prefix", "mine/",
     ];
     let said = pool.refused("rival", REFUSED, &put)?;
     ensure!(said.contains("limit"), "no reason: {said}");

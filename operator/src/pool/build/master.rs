@@ -1,7 +1,6 @@
 //! The masters: their Services and their StatefulSet.
 
 use larder_crds::{EventsSettings, Quantity};
-use larder_types::HUGE_PAGES;
 use serde_json::{Value, json};
 
 use super::files::{
@@ -124,7 +123,6 @@ fn master(pool: &ValidPool, config: &Config) -> Value {
     let more = json!({
         "command": ["/usr/bin/larder-master"],
         "args": ["--config", format!("{CONFIG_FOLDER}/master.json")],
-        "env": [{ "name": HUGE_PAGES.0, "value": HUGE_PAGES.1 }],
         "ports": ports,
         "resources": { "requests": { "cpu": "100m", "memory": memory } },
         "readinessProbe": probe("/readyz", "admin", 2, 2),
