@@ -36,7 +36,8 @@ async fn fill(near: Client, far: Client, seed: u64) -> Result<u64> {
                     ensure!(size_bytes == OBJECT_BYTES as u64, "size {size_bytes}");
                     break;
                 }
-                Err(error) if error.reason() == Some(Reason::QuotaBytes) => {
+                // All of the limit is pinned, so both bounds are reached at once.
+                Err(error) if error.reason() == Some(Reason::QuotaPinnedBytes) => {
                     refused += 1;
                     verify(&near, &far, seed, oldest).await?;
                     near.remove(name(oldest)?).await?;

@@ -27,7 +27,7 @@ pub(crate) fn file(
     );
     for (tenant, limit) in tenants {
         let limit = limit.map_or(String::new(), |mib| {
-            format!("  limit: {{bytes: {mib}Mi}}\n")
+            format!("  limit: {{bytes: {mib}Mi}}\n  pinned: {{bytes: {mib}Mi}}\n")
         });
         text.push_str(&format!(
             "---\napiVersion: larder.dev/v1alpha1\nkind: CacheTenant\nmetadata: {{name: {tenant}}}\
