@@ -110,11 +110,8 @@ pub(crate) fn no_read_fails() -> Result<()> {
         .context("two replicas")?
         .clone();
     let mut others = pool.document.agents.iter().map(|agent| &agent.name);
-    let is_other = |agent: &&String| {
-        stat.agents
-            .iter()
-            .all(|held| held.as_str() != agent.as_str())
-    };
+    let held: Vec<&str> = stat.agents.iter().map(AgentName::as_str).collect();
+    let is_other = |agent: &&String| !held.contains(&agent.as_str());
     let target = AgentName::new(others.find(is_other).context("three agents")?)?;
     let wish = TaskWish::Move {
         source: source.clone(),
