@@ -25,8 +25,6 @@ impl Leader {
         self.expired_puts(now);
         self.soft.failed.retain(|_, until| *until > now);
         self.leases.sweep(now);
-        // Eviction spares what is guaranteed.
-        self.refresh_books(state);
         let more: Vec<Op> = self
             .idle_slabs(state, now)
             .into_iter()

@@ -26,6 +26,8 @@ impl Leader {
     /// The part of [`Leader::tick`] that need not wait for its time while
     /// [`Leader::turn_goes_on`]: what is over its watermarks, in ops to propose.
     pub fn evict(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
+        // What is guaranteed is spared, as of the latest op.
+        self.refresh_books(state);
         let ops = self.evict_turn(state, now);
         self.touch(state, &ops);
         ops

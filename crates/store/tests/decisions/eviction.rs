@@ -67,6 +67,22 @@ fn a_segment_over_its_mark_is_drained_to_the_low_one() {
     assert_eq!(world.evicted.len(), 8, "and no more");
 }
 
+/// Eviction goes on between ticks; what was guaranteed a moment ago counts there too.
+#[test]
+fn a_guarantee_counts_from_the_op_that_gives_it() {
+    let mut world = World::evicting(1, 4, &["red"]);
+    fill(&mut world, "red", 0, 59);
+    let policy = TenantPolicy {
+        guaranteed_bytes: 4 * SLAB,
+        ..TenantPolicy::default()
+    };
+    world.set_tenant("red", policy);
+    let ops = world.leader.evict(&world.state, world.now);
+    assert_eq!(ops, [], "nobody else holds anything to evict");
+    world.set_tenant("red", TenantPolicy::default());
+    assert!(!world.leader.evict(&world.state, world.now).is_empty());
+}
+
 /// A put that finds its pool full gets a hole that is long enough.
 #[test]
 fn a_large_put_gets_neighbours_evicted() {
