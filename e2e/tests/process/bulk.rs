@@ -36,8 +36,7 @@ async fn fill(near: Client, far: Client, seed: u64) -> Result<u64> {
                     ensure!(size_bytes == OBJECT_BYTES as u64, "size {size_bytes}");
                     break;
                 }
-                // All of the limit is pinned, so both bounds are reached at once.
-                Err(error) if error.reason() == Some(Reason::QuotaPinnedBytes) => {
+                Err(error) if error.reason() == Some(Reason::QuotaBytes) => {
                     refused += 1;
                     verify(&near, &far, seed, oldest).await?;
                     near.remove(name(oldest)?).await?;

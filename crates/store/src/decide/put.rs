@@ -105,7 +105,14 @@ impl Leader {
             (Pin::Hard, _) | (Pin::None, Some(Pin::Hard)) => asked.bytes,
             _ => 0,
         };
-        self.admit_pinned(state, (tenant, held), pinned_bytes)?;
+        // Where pins may fill all of a limit, what bounds the put is the limit: it is told below.
+        let limit_bytes = held.policy.limit_bytes;
+        let limits_first = limit_bytes.is_some_and(|limit_bytes| {
+            pinned_bytes > 0 && limit_bytes <= self.limit_pinned_bytes(state, tenant)
+        });
+        if !limits_first {
+            self.admit_pinned(state, (tenant, held), pinned_bytes)?;
+        }
         let ask = Ask {
             session: *session,
             tenant,

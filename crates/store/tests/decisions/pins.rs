@@ -183,6 +183,33 @@ fn pinned_bytes_are_bounded_per_tenant_and_come_back() {
     assert_eq!(pinned(&world), 0);
 }
 
+/// Who may pin all of its limit hears of the limit: raising what may be pinned would not help.
+#[test]
+fn a_limit_that_is_all_pinned_is_told_as_the_limit() {
+    let mut world = World::ready(2, 4, &[]);
+    let policy = TenantPolicy {
+        limit_bytes: Some(65_536),
+        limit_pinned_bytes: Some(65_536),
+        ..TenantPolicy::default()
+    };
+    world.set_tenant("red", policy.clone());
+    let said = Attributes {
+        pin: Pin::Hard,
+        ..Attributes::default()
+    };
+    let hard = |text: &str| World::with(World::start("red", text, 32_768), said.clone());
+    for text in ["a", "b"] {
+        world.put(hard(text)).expect("room");
+    }
+    assert_eq!(world.reason(hard("c")), Reason::QuotaBytes);
+    let less = TenantPolicy {
+        limit_pinned_bytes: Some(65_535),
+        ..policy
+    };
+    world.set_tenant("red", less);
+    assert_eq!(world.reason(hard("c")), Reason::QuotaPinnedBytes);
+}
+
 #[test]
 fn a_lease_refuses_a_polite_removal_only() {
     let mut world = World::ready(1, 4, &["red"]);
