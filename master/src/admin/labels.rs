@@ -37,6 +37,5 @@ pub(super) async fn set(
         numa: None,
     };
     let ask = AdminAsk::Labels(agent, labels);
-    let done = admin.change(&asker, &Method::PUT, &name, ask).await;
-    done.map_err(Rejection::or_no_such_agent)
+    admin.change(&asker, &Method::PUT, &name, ask).await
 }

@@ -1,11 +1,11 @@
 //! The routes of quotas: what tenants share, and what a tenant's own comes to.
 
-use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::Method;
-use axum::response::Response;
-use larder_types::{QuotaName, TenantId};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use larder_types::{QuotaName, Reason, TenantId};
 
 use super::reject::Rejection;
 use super::{Admin, Asker, named};
@@ -26,10 +26,8 @@ pub(super) async fn all(State(admin): State<Admin>) -> Answer {
 pub(super) async fn one(State(admin): State<Admin>, Path(name): Path<String>) -> Answer {
     let quota = QuotaName::new(&name).map_err(Rejection::bad_argument)?;
     match admin.ask(AdminAsk::Quota(quota)).await {
-        Ok(value) => Ok(axum::response::IntoResponse::into_response(axum::Json(
-            value,
-        ))),
-        Err(error) if error.reason == larder_types::Reason::NotFound => {
+        Ok(value) => Ok(Json(value).into_response()),
+        Err(error) if error.reason == Reason::NotFound => {
             Err(Rejection::not_found("no such quota"))
         }
         Err(error) => Err(error.into()),

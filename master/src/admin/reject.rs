@@ -52,18 +52,6 @@ impl Rejection {
         }
     }
 
-    /// An agent that is not known is a path that is not there.
-    pub(super) fn or_no_such_agent(self) -> Self {
-        if self.reason == Reason::AgentUnknown.label() {
-            Self {
-                status: StatusCode::NOT_FOUND,
-                ..self
-            }
-        } else {
-            self
-        }
-    }
-
     pub(super) fn bad_argument(error: impl std::fmt::Display) -> Self {
         Self::from(CallError {
             reason: Reason::BadArgument,
@@ -76,6 +64,7 @@ impl From<CallError> for Rejection {
     fn from(error: CallError) -> Self {
         let code = error.code();
         let status = match code {
+            // Its name stands in the path.
             _ if error.reason == Reason::AgentUnknown => StatusCode::NOT_FOUND,
             ErrorCode::TaskNotFound => StatusCode::NOT_FOUND,
             ErrorCode::TenantNotRegistered | ErrorCode::ObjectNotFound => StatusCode::NOT_FOUND,

@@ -176,7 +176,7 @@ impl<L: Log> Leading<L> {
         }
     }
 
-    /// Answers whether keys exist, all at once: four times as fast as one by one.
+    /// Answers whether keys exist, all at once: the memory of all is fetched side by side.
     fn probe(&mut self, connection: ConnectionId, header: &Header, mut call: Call, keys: &[Key]) {
         if let Err(error) = rpc::check_batch(keys.len()) {
             return self.refuse_call(connection, header, &error);
