@@ -41,6 +41,7 @@ pub mod pool;
 pub mod probes;
 pub mod quota;
 pub mod reasons;
+pub mod status_patch;
 pub mod stores;
 pub mod tenant;
 

@@ -52,7 +52,7 @@ impl OperatorMetrics {
     }
 
     /// A child was written or removed.
-    pub fn wrote(&self, kind: &'static str, verb: &'static str) {
+    pub fn wrote(&self, kind: &str, verb: &'static str) {
         self.registry
             .inc(Metric::OperatorWritesTotal, &[kind, verb], 1);
     }

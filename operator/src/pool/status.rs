@@ -1,9 +1,7 @@
 //! The status of a pool: pure until the one patch, which is sent only when something differs.
 
-use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use larder_crds::{CachePool, CachePoolStatus, NodesStatus, Phase, rounded};
-use serde_json::json;
 
 use super::build::Owner;
 use super::observe::{MasterSeen, Seen, ready_agents};
@@ -12,9 +10,10 @@ use crate::conditions::{Wanted, changed, is_true, merge, named};
 use crate::context::Context;
 use crate::error::ReconcileError;
 use crate::master_api::{MasterView, Usage, coarse};
-use crate::names::{MANAGER, PoolId};
+use crate::names::PoolId;
 use crate::node::members::Members;
 use crate::reasons::{ConditionType, Reason};
+use crate::status_patch;
 
 /// What became of the spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -307,31 +306,12 @@ pub async fn write(
     if status == old {
         return Ok(is_ready);
     }
-    let (namespace, name) = (pool.namespace().unwrap_or_default(), pool.name_any());
-    let api: Api<CachePool> = Api::namespaced(context.client.clone(), &namespace);
-    let body = json!({
-        "apiVersion": CachePool::api_version(&()),
-        "kind": CachePool::kind(&()),
-        "metadata": { "name": name },
-        "status": status,
-    });
-    let params = PatchParams::apply(MANAGER).force();
-    let sent = api.patch_status(&name, &params, &Patch::Apply(&body)).await;
-    match sent {
-        Ok(_) => {
-            context.metrics.wrote("CachePool", "status");
-            if status.signals != old.signals {
-                context.signal_times.wrote(&uid);
-            }
+    if status_patch::write(context, pool, &status).await? {
+        if status.signals != old.signals {
+            context.signal_times.wrote(&uid);
         }
-        // Deleted in between.
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(is_ready),
-        Err(source) => {
-            let object = format!("CachePool {namespace}/{name}");
-            return Err(ReconcileError::api("write the status of", object, source));
-        }
+        let changes = changed(&old.conditions, &wanted);
+        context.publish(&pool.object_ref(&()), &changes).await;
     }
-    let changes = changed(&old.conditions, &wanted);
-    context.publish(&pool.object_ref(&()), &changes).await;
     Ok(is_ready)
 }

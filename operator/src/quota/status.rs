@@ -1,19 +1,17 @@
 //! The status of a quota: pure until the one patch, which is sent only when something differs.
 
-use kube::api::{Api, Patch, PatchParams};
-use kube::{Resource, ResourceExt};
+use kube::Resource;
 use larder_crds::{
     CacheQuota, CacheQuotaStatus, MAX_ROWS, QuotaRow, QuotaSettings, TenantChoice, rounded,
 };
-use serde_json::json;
 
 use super::observe::Seen;
 use crate::conditions::{Wanted, changed, guaranteed, merge, named};
 use crate::context::Context;
 use crate::error::ReconcileError;
 use crate::master_api::{MasterView, Usage, coarse};
-use crate::names::MANAGER;
 use crate::reasons::{ConditionType, Reason};
+use crate::status_patch;
 use crate::tenant::apply::Answer;
 use crate::tenant::claims::Refusal;
 use crate::tenant::status::ready;
@@ -175,26 +173,9 @@ pub async fn write(
     if status == old {
         return Ok(());
     }
-    let (namespace, name) = (quota.namespace().unwrap_or_default(), quota.name_any());
-    let api: Api<CacheQuota> = Api::namespaced(context.client.clone(), &namespace);
-    let body = json!({
-        "apiVersion": CacheQuota::api_version(&()),
-        "kind": CacheQuota::kind(&()),
-        "metadata": { "name": name },
-        "status": status,
-    });
-    let params = PatchParams::apply(MANAGER).force();
-    match api.patch_status(&name, &params, &Patch::Apply(&body)).await {
-        Ok(_) => context.metrics.wrote("CacheQuota", "status"),
-        // Deleted in between.
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
-        Err(source) => {
-            let object = format!("CacheQuota {namespace}/{name}");
-            return Err(ReconcileError::api("write the status of", object, source));
-        }
+    if status_patch::write(context, quota, &status).await? {
+        let changes = changed(&old.conditions, &wanted);
+        context.publish(&quota.object_ref(&()), &changes).await;
     }
-    context
-        .publish(&quota.object_ref(&()), &changed(&old.conditions, &wanted))
-        .await;
     Ok(())
 }

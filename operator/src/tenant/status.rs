@@ -1,9 +1,7 @@
 //! The status of a tenant: pure until the one patch, which is sent only when something differs.
 
-use kube::api::{Api, Patch, PatchParams};
-use kube::{Resource, ResourceExt};
+use kube::Resource;
 use larder_crds::{CachePool, CacheTenant, CacheTenantStatus, TenantSettings, rounded};
-use serde_json::json;
 
 use super::apply::Answer;
 use super::claims::Refusal;
@@ -12,9 +10,9 @@ use crate::conditions::{Wanted, changed, guaranteed, merge};
 use crate::context::Context;
 use crate::error::ReconcileError;
 use crate::master_api::{MasterView, Usage, coarse};
-use crate::names::MANAGER;
 use crate::quota::shares::Shares;
 use crate::reasons::{ConditionType, Reason};
+use crate::status_patch;
 
 /// What became of the spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,26 +197,9 @@ pub async fn write(
     if status == old {
         return Ok(());
     }
-    let (namespace, name) = (tenant.namespace().unwrap_or_default(), tenant.name_any());
-    let api: Api<CacheTenant> = Api::namespaced(context.client.clone(), &namespace);
-    let body = json!({
-        "apiVersion": CacheTenant::api_version(&()),
-        "kind": CacheTenant::kind(&()),
-        "metadata": { "name": name },
-        "status": status,
-    });
-    let params = PatchParams::apply(MANAGER).force();
-    match api.patch_status(&name, &params, &Patch::Apply(&body)).await {
-        Ok(_) => context.metrics.wrote("CacheTenant", "status"),
-        // Deleted in between.
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
-        Err(source) => {
-            let object = format!("CacheTenant {namespace}/{name}");
-            return Err(ReconcileError::api("write the status of", object, source));
-        }
+    if status_patch::write(context, tenant, &status).await? {
+        let changes = changed(&old.conditions, &wanted);
+        context.publish(&tenant.object_ref(&()), &changes).await;
     }
-    context
-        .publish(&tenant.object_ref(&()), &changed(&old.conditions, &wanted))
-        .await;
     Ok(())
 }
