@@ -149,6 +149,8 @@ pub enum DrainState {
     Failed,
     /// The deadline has passed; the node leaves without what is left.
     TimedOut,
+    /// The node is to stay after all; the drain ends as soon as the master answers.
+    Ending,
 }
 
 /// Memory that a node offers to its pool.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use larder_crds::NodeDrain;
+use larder_crds::{DrainState, NodeDrain};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -108,7 +108,9 @@ pub async fn advance(
     let mut polls = POLLS_MAX;
     for node in members.departing.clone() {
         let child = cache_node(&seen.standing, &node);
-        let mut mark = marks.get(&node).cloned();
+        // One that was to stay begins anew: its deadline counts from now.
+        let begun_before = marks.get(&node).filter(|mark| !is_ending(mark));
+        let mut mark = begun_before.cloned();
         let agent = seen.master.view().map(|view| view.agents.get(&node));
         let is_empty = |agent: &AgentDocument| agent.segments.is_empty();
         let held = match agent {
@@ -234,6 +236,9 @@ async fn end_others(
         |node: &&String| members.nodes.contains(*node) && !members.departing.contains(*node);
     let back: Vec<String> = marks.keys().filter(stays).cloned().collect();
     let Some(view) = seen.master.view() else {
+        for node in &back {
+            mark_ending(context, seen, (node, marks.get(node))).await?;
+        }
         members.returning.extend(back);
         return Ok(());
     };
@@ -260,6 +265,7 @@ async fn end_others(
                 error,
                 "a drain does not end; tried again"
             );
+            mark_ending(context, seen, (&node, marks.get(&node))).await?;
             members.returning.insert(node);
             continue;
         }
@@ -267,6 +273,28 @@ async fn end_others(
             tracing::info!(pool = pool.key(), node, "a node stays after all");
             write(context, child, None).await?;
         }
+    }
+    Ok(())
+}
+
+fn is_ending(mark: &NodeDrain) -> bool {
+    mark.state == DrainState::Ending
+}
+
+/// A node is to stay and the master cannot be told. Its mark must not count if the node is to
+/// leave again before that: it would do so at once, with a deadline that passed meanwhile.
+async fn mark_ending(
+    context: &Context,
+    seen: &Seen,
+    (node, mark): (&str, Option<&NodeDrain>),
+) -> Result<(), ReconcileError> {
+    let mark = mark.filter(|mark| !is_ending(mark));
+    if let (Some(mark), Some(child)) = (mark, cache_node(&seen.standing, node)) {
+        let ending = NodeDrain {
+            state: DrainState::Ending,
+            ..mark.clone()
+        };
+        write(context, child, Some(&ending)).await?;
     }
     Ok(())
 }

@@ -201,7 +201,7 @@ async fn a_node_that_is_to_stay_after_all_stays() {
     drop(operator);
     let _second = Operator::alone(&api, &master);
     wait(Duration::from_secs(60)).await;
-    assert_eq!(drain_of(&api, "n3").await["state"], "Draining");
+    assert_eq!(drain_of(&api, "n3").await["state"], "Ending");
     master.with(|state| state.is_silent = false);
     condition(&api, POOLS, "small", BLOCKED, "False/NothingToRemove").await;
     wait(Duration::from_secs(700)).await;
@@ -213,6 +213,30 @@ async fn a_node_that_is_to_stay_after_all_stays() {
         Some("undrain apps/small n3")
     );
     assert!(draining.contains("n2"), "{changes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_returned_and_leaves_again_has_all_of_its_time() {
+    let (api, master, _operator) = three().await;
+    nodes(&api, json!({ "count": 2 })).await;
+    is_gone(&api, "n1").await;
+    nodes(&api, json!({ "count": 1 })).await;
+    condition(&api, POOLS, "small", BLOCKED, "False/NodesDraining").await;
+    // It is to stay, and for longer than a drain may take nobody can tell the master.
+    master.with(|state| state.is_silent = true);
+    nodes(&api, json!({ "count": 2 })).await;
+    condition(&api, POOLS, "small", BLOCKED, "True/MasterNotReached").await;
+    wait(Duration::from_secs(900)).await;
+    assert_eq!(drain_of(&api, "n3").await["state"], "Ending");
+    // Then it is to leave after all, and the master is back a little later.
+    nodes(&api, json!({ "count": 1 })).await;
+    wait(Duration::from_secs(60)).await;
+    assert_eq!(labelled(&api, MEMBERS).await, ["n2", "n3"]);
+    assert_eq!(drain_of(&api, "n3").await["state"], "Draining");
+    master.with(|state| state.is_silent = false);
+    hold(&master, &[("n2", 3), ("n3", 0)]);
+    is_gone(&api, "n3").await;
+    assert_eq!(events(&api, "ObjectsLost").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
