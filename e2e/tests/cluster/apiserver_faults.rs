@@ -81,24 +81,20 @@ fn converges(scene: &Scene<'_>) -> Result<()> {
     // Nobody disturbs the last, and its own pool is what the others are compared with.
     begin("quiet")?;
     let _operator = release.start()?;
-    let reference = until("the undisturbed pool", LIMIT, || {
+    until("the undisturbed pool", LIMIT, || {
         let state = State::of(scene, &nodes, "quiet")?;
-        Ok(if state.is_complete() {
-            Look::Content(state)
-        } else {
-            Look::NotYet(format!("{state:?}"))
-        })
+        Ok(Look::holds(state.is_complete(), &format!("{state:?}")))
     })?;
     for name in &pools {
         until(
             &format!("{name} to be as undisturbed ones are"),
             LIMIT,
             || {
+                // Looked at each time: a status may stand before the nodes that it counts.
+                let reference = State::of(scene, &nodes, "quiet")?;
                 let state = State::of(scene, &nodes, name)?;
-                Ok(Look::holds(
-                    state == reference,
-                    &state.difference(&reference),
-                ))
+                let is_equal = reference.is_complete() && state == reference;
+                Ok(Look::holds(is_equal, &state.difference(&reference)))
             },
         )?;
     }
@@ -113,7 +109,8 @@ impl State {
     fn of(scene: &Scene<'_>, nodes: &Nodes<'_>, pool: &str) -> Result<Self> {
         let kinds = "serviceaccounts,rolebindings,configmaps,services,statefulsets,daemonsets,\
                      cachenodes,secrets";
-        let mut objects = scene.list(&[kinds, "-l", &format!("larder.dev/pool={pool}")])?;
+        // What has the statuses first: they are written after all else, so what is listed after
+        // them is all that there is.
         let tenant = format!("{pool}-t");
         let named = [
             format!("cachepool/{pool}"),
@@ -122,7 +119,8 @@ impl State {
         ];
         let mut ask = vec!["--ignore-not-found"];
         ask.extend(named.iter().map(String::as_str));
-        objects.extend(scene.list(&ask)?);
+        let mut objects = scene.list(&ask)?;
+        objects.extend(scene.list(&[kinds, "-l", &format!("larder.dev/pool={pool}")])?);
         let mark = format!(
             "larder.dev/pool={pool},larder.dev/pool-namespace={}",
             scene.namespace

@@ -69,7 +69,9 @@ impl<'s> Pool<'s> {
         scene.with_operator()?;
         let file = tree().join("manifests/samples/pool-small.yaml");
         let file = file.to_str().context("the tree's path is no text")?;
-        scene.kubectl(&["apply", "--server-side", "-f", file])?;
+        // Taken back from a test that changed it and failed.
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f", file];
+        scene.kubectl(&apply)?;
         let pool = Self {
             scene,
             name: SAMPLE.to_owned(),

@@ -51,7 +51,8 @@ fn limits(scene: &Scene<'_>) -> Result<()> {
 
     // A higher limit reaches the master and counts at once.
     let set = |mib: u32| {
-        let limit = json!({ "spec": { "limit": { "bytes": format!("{mib}Mi") } } }).to_string();
+        let bytes = json!({ "bytes": format!("{mib}Mi") });
+        let limit = json!({ "spec": { "limit": bytes, "pinned": bytes } }).to_string();
         let patch = [
             "patch",
             "cachetenant",
