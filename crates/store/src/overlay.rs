@@ -218,15 +218,13 @@ impl Overlay {
         key: &Key,
         put: Pending,
     ) -> Result<(), AllocError> {
-        let mut done: Vec<&Extent> = Vec::new();
-        for extent in put.replicas.iter().flatten() {
+        for (done, extent) in put.replicas.iter().flatten().enumerate() {
             if let Err(error) = self.reserve(state, extent) {
-                for extent in done {
+                for extent in put.replicas.iter().flatten().take(done) {
                     self.free(extent)?;
                 }
                 return Err(error);
             }
-            done.push(extent);
         }
         for extent in put.replicas.iter().flatten() {
             let bytes = larder_types::layout::reserved_bytes(extent.length_bytes).unwrap_or(0);

@@ -84,6 +84,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) in_flight_bytes: u64,
     /// It said that it has more to do than it can.
     pub(crate) overloaded: bool,
+    /// The room is on a segment over its high watermark: what comes there pushes something out.
+    pub(crate) crowded: bool,
     /// Its part of the lots, out of the sum of all.
     pub(crate) weight: u64,
 }
@@ -91,6 +93,12 @@ pub(crate) struct Candidate<'a> {
 impl Candidate<'_> {
     pub(crate) const fn free_bytes(&self) -> u64 {
         self.own_bytes.saturating_add(self.unused_bytes)
+    }
+
+    /// Whether a small tenant could have nothing better: room where it has a slab, on an agent that
+    /// has neither too much to do nor too little room.
+    pub(crate) const fn is_at_home(&self) -> bool {
+        matches!(self.room, Some(Room::Ready(_))) && !self.overloaded && !self.crowded
     }
 }
 
@@ -165,6 +173,9 @@ impl Leader {
             in_flight_bytes = in_flight_bytes.saturating_add(reserved.unwrap_or(0));
             capacity_bytes = capacity_bytes.saturating_add(segment.capacity_bytes());
         }
+        let high = self.settings.high_watermark;
+        let below = |hole: Extent| self.stays_below(state, hole.slab.segment, need.bytes, high);
+        let crowded = ready.is_some_and(|hole| !below(hole));
         let contact = self.soft.contacts.get(&id);
         Candidate {
             agent: id,
@@ -176,6 +187,7 @@ impl Leader {
             capacity_bytes,
             in_flight_bytes,
             overloaded: contact.is_some_and(Contact::is_overloaded),
+            crowded,
             weight: capacity_bytes,
         }
     }

@@ -86,7 +86,7 @@ impl Default for Settings {
             max_in_flight_ops: 65_536,
             // A turn is to take less than 5 ms, and an object that lies in no cache of the
             // processor takes up to 3 us.
-            max_touched_objects: 1_024,
+            max_touched_objects: 512,
             // Up to 6 us each with its op: 1.5 ms.
             slice_items: 256,
             max_agents: 4_096,

@@ -125,9 +125,10 @@ impl Leader {
         // One after the other: each may have as much as a turn can take.
         let idle = |id: &SegmentId| !self.overlay.sweeping.contains(id);
         if let Some(segment) = lost.copied().find(idle) {
+            // Objects of a segment lie anywhere in the table, those of a purge side by side.
             ops.push(Op::SegmentSwept {
                 segment,
-                objects_max: left,
+                objects_max: left.div_ceil(2),
             });
             left = 0;
         }

@@ -28,52 +28,83 @@ pub fn hits() -> String {
     table
 }
 
-/// Slabs of 1 GiB per agent in the pool that evicts: 2 million objects of 4 KiB in all.
-const SLABS: u32 = 1;
+/// Slabs of each agent, and their size in bytes: room for 2 million objects of 4 KiB in all.
+const SLABS: u32 = 16;
+const SLAB_BYTES: u64 = 64 << 20;
+/// So much of a pool is filled, per mille: up to its high watermark, and well below it.
+const FULL: u64 = 890;
+const ROOMY: u64 = 700;
 /// Look-ups of a cell, each of a call's worth of keys.
 const LOOKUPS: usize = 10_000;
 /// Puts that come in between two of them.
 const PUTS: u64 = 16;
 
-/// The part that measures look-ups of a pool at its high watermark, with puts that make it evict
-/// all the time, against the same look-ups with nothing in between. What a look-up waits for is
-/// counted with it: the turn of eviction that stands before it.
+/// A pool, the number of the next object that is put, and how many are kept by removing the oldest.
+struct Pool {
+    rig: Rig,
+    next: u64,
+    keeps: Option<u64>,
+}
+
+impl Pool {
+    /// One that is filled so far, per mille, and has nothing left to do.
+    fn new(filled: u64) -> Self {
+        let mut rig = Rig::with_slabs(SLABS, SLAB_BYTES);
+        rig.releases = true;
+        let slabs = u64::from(SLABS) * u64::from(store_rig::AGENTS);
+        let room = slabs * SLAB_BYTES / store_rig::OBJECT_BYTES;
+        let objects = room * filled / 1_000;
+        fill(&mut rig, 0..objects);
+        // The new leader of an empty state has nothing to learn; what is over its mark goes now.
+        for _ in 0..1_000 {
+            tick(&mut rig);
+            rig.release();
+        }
+        Self {
+            rig,
+            next: objects,
+            keeps: (filled < FULL).then_some(objects),
+        }
+    }
+
+    /// How long each look-up took, puts and a turn of eviction before it included: they are what
+    /// it waits for.
+    fn lookups(&mut self) -> Vec<Duration> {
+        let one = |_| {
+            let Self { rig, next, keeps } = self;
+            // As many objects stay as in a pool that evicts: a table that grows has pauses of its
+            // own.
+            let oldest = keeps.map_or(0..0, |keeps| *next - keeps..*next - keeps + PUTS);
+            oldest.for_each(|number| drop(rig.ask(&rig.removal_of(store_rig::key(number)))));
+            let keys: Vec<Key> = (*next..*next + PUTS).map(store_rig::key).collect();
+            let puts = turn(|| keys.into_iter().for_each(|key| rig.put(key)));
+            *next += PUTS;
+            rig.release();
+            puts + evict(rig) + look_up_latest(rig, *next)
+        };
+        (0..LOOKUPS).map(one).collect()
+    }
+
+    fn evicted(&self) -> u64 {
+        let signals: Signals = self.rig.leader.signals(&self.rig.state).all;
+        signals.evicted.iter().map(|one| one.objects).sum()
+    }
+}
+
+/// The part that measures look-ups of a pool at its high watermark, in which puts make it evict
+/// all the time, against the same puts and look-ups in a pool that has room for them.
 ///
 /// # Errors
-/// If the clock of this thread cannot be read, or nothing is evicted.
+/// If the clock of this thread cannot be read, nothing is evicted, or the roomy pool evicts.
 pub fn evictions() -> Result<Vec<Line>> {
-    let mut rig = Rig::with_slabs(SLABS);
-    rig.releases = true;
-    let mut next = 0;
-    while rig.leader.signals(&rig.state).pressure_per_mille < 890 {
-        fill(&mut rig, next..next + 10_000);
-        next += 10_000;
-    }
-    // The new leader of an empty state has nothing to learn; what is over its mark goes now.
-    for _ in 0..1_000 {
-        tick(&mut rig);
-        rig.release();
-    }
-    let mut pairs = Vec::new();
-    let before = rig.leader.signals(&rig.state).all;
-    for _ in 0..CELLS {
-        let calm = p999_us((0..LOOKUPS).map(|_| (Duration::ZERO, look_up_latest(&mut rig, next))));
-        let mut busy = Vec::with_capacity(LOOKUPS);
-        for _ in 0..LOOKUPS {
-            for _ in 0..PUTS {
-                rig.put(store_rig::key(next));
-                next += 1;
-            }
-            rig.release();
-            let waited = evict(&mut rig);
-            busy.push((waited, look_up_latest(&mut rig, next)));
-        }
-        pairs.push((calm, p999_us(busy.into_iter())));
-    }
-    let after = rig.leader.signals(&rig.state).all;
-    let count = |signals: &Signals| -> u64 { signals.evicted.iter().map(|one| one.objects).sum() };
-    let evicted = count(&after) - count(&before);
+    let (mut full, mut roomy) = (Pool::new(FULL), Pool::new(ROOMY));
+    let before = full.evicted();
+    let pairs: Vec<(f64, f64)> = (0..CELLS)
+        .map(|_| (p999_us(roomy.lookups()), p999_us(full.lookups())))
+        .collect();
+    let evicted = full.evicted() - before;
     ensure!(evicted > 0, "nothing was evicted");
+    ensure!(roomy.evicted() == 0, "the roomy pool evicts");
     let [low, ratio, high] = quartiles(pairs.iter().map(|(calm, busy)| busy / calm).collect());
     let mut line = plain(EVICT, ratio, "x", [low, high]);
     line.samples = pairs.len();
@@ -89,6 +120,7 @@ pub fn evictions() -> Result<Vec<Line>> {
         format!("{:.1}", medians(|pair| pair.1)),
     );
     note(&mut line, "keys_per_call", BATCH);
+    note(&mut line, "puts_between", PUTS);
     note(&mut line, "evicted", evicted);
     Ok(vec![line])
 }
@@ -104,9 +136,8 @@ fn look_up_latest(rig: &mut Rig, next: u64) -> Duration {
     turn(|| drop(rig.leader.exists_all(&rig.state, &rig.tenant, &keys)))
 }
 
-/// The 99.9th percentile of the sums, in us.
-fn p999_us(times: impl Iterator<Item = (Duration, Duration)>) -> f64 {
-    let mut times: Vec<Duration> = times.map(|(waited, took)| waited + took).collect();
+/// The 99.9th percentile, in us.
+fn p999_us(mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
     let rank = times.len() * 999 / 1000;
     times.get(rank).map_or(0.0, |time| time.as_secs_f64() * 1e6)

@@ -14,7 +14,7 @@ use larder_types::{
 /// The size of each object, in bytes.
 pub(super) const OBJECT_BYTES: u64 = 4 << 10;
 /// Agents of the pool.
-const AGENTS: u32 = 8;
+pub(super) const AGENTS: u32 = 8;
 /// The size of each slab, in bytes.
 const SLAB_BYTES: u64 = 1 << 30;
 /// Slabs of each agent: room for 33 million objects of 4 KiB in all.
@@ -33,6 +33,7 @@ pub(super) struct Rig {
     index: u64,
     seed: u64,
     slabs: u32,
+    slab_bytes: u64,
     /// What agents have erased and not said yet.
     erased: Vec<(Extent, Version)>,
     /// Whether agents say what they have erased.
@@ -57,11 +58,11 @@ pub(super) fn mix(seed: &mut u64) -> u64 {
 
 impl Rig {
     pub(super) fn new() -> Self {
-        Self::with_slabs(SLABS)
+        Self::with_slabs(SLABS, SLAB_BYTES)
     }
 
-    /// As [`Self::new`], with so many slabs of 1 GiB on each of the agents.
-    pub(super) fn with_slabs(slabs: u32) -> Self {
+    /// As [`Self::new`], with so many slabs of this size on each of the agents.
+    pub(super) fn with_slabs(slabs: u32, slab_bytes: u64) -> Self {
         let (state, now) = (State::new(1), PoolTime(1));
         let epoch = Epoch {
             generation: 1,
@@ -78,6 +79,7 @@ impl Rig {
             index: 0,
             seed: 1,
             slabs,
+            slab_bytes,
             erased: Vec::new(),
             releases: false,
         };
@@ -95,7 +97,7 @@ impl Rig {
             ordinal: 0,
             generation: SegmentGeneration(life),
             slabs: self.slabs,
-            slab_bytes: SLAB_BYTES,
+            slab_bytes: self.slab_bytes,
             numa: 0,
         };
         self.ask(&Request::Mount {

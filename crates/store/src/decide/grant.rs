@@ -12,7 +12,7 @@ use crate::overlay::Pending;
 use crate::place::stripe::Stripes;
 use crate::place::{Candidate, Need, Room, Site, Wish, choose};
 use crate::reply::{Decision, Reply, WaitOn};
-use crate::segment::{SlabKey, slab_key};
+use crate::segment::slab_key;
 use crate::state::State;
 
 /// How many agents are tried in turn for a replica in several pieces: each takes up to 0.1 ms.
@@ -273,13 +273,14 @@ impl Leader {
         if let Err(error) = self.overlay.start(state, ask.tenant, ask.key, put) {
             return refuse(Reason::Internal, error.to_string());
         }
-        let slabs = replicas.iter().flatten();
-        let mut slabs: Vec<SlabKey> = slabs.map(|extent| slab_key(extent.slab)).collect();
-        slabs.sort_unstable();
-        slabs.dedup();
-        for slab in slabs {
-            self.soft.empty.remove(&slab);
-            self.holes_changed(state, slab);
+        let mut last = None;
+        for extent in replicas.iter().flatten() {
+            let slab = slab_key(extent.slab);
+            if last != Some(slab) {
+                self.soft.empty.remove(&slab);
+                self.holes_changed(state, slab);
+            }
+            last = Some(slab);
         }
         let deadline = now.plus_ms(self.settings.put_discard_ms);
         let preference_ignored = ask.is_preference_ignored(&replicas);

@@ -120,10 +120,20 @@ impl Leader {
     /// Whether a segment stays at its low watermark with `bytes` more: what is copied there to
     /// make up for something must not push out what is there, or the two would go on for ever.
     pub(crate) fn has_slack(&self, state: &State, segment: SegmentId, bytes: u64) -> bool {
-        let low = self.settings.low_watermark;
+        self.stays_below(state, segment, bytes, self.settings.low_watermark)
+    }
+
+    /// Whether a segment is no fuller than a watermark with `bytes` more.
+    pub(crate) fn stays_below(
+        &self,
+        state: &State,
+        segment: SegmentId,
+        bytes: u64,
+        per_mille: u32,
+    ) -> bool {
         let most = state
             .segment(segment)
-            .map_or(0, |s| share(s.capacity_bytes(), low));
+            .map_or(0, |s| share(s.capacity_bytes(), per_mille));
         !self.settings.evict || self.filled_bytes(segment).saturating_add(bytes) <= most
     }
 

@@ -147,10 +147,11 @@ impl Candidate<'_> {
         };
         let home = match room {
             _ if !wish.compact => 0,
-            Room::Ready(_) => 0,
+            Room::Ready(_) if !self.crowded => 0,
             Room::Coming(_) => 1,
             Room::Free(_) => 2,
-            Room::Pieces => 3,
+            Room::Ready(_) => 3,
+            Room::Pieces => 4,
         };
         let is_cut = room == Room::Pieces;
         Some((position, distance, home, shared, self.overloaded, is_cut))
@@ -174,7 +175,7 @@ pub(crate) fn choose(candidates: &mut [Candidate<'_>], wish: &Wish<'_>) -> usize
         let Some(best) = best(rest, wish, &taken, &mut lots) else {
             return first;
         };
-        if let Some(chosen) = rest.get(best) {
+        if let Some(chosen) = rest.get(best).filter(|_| first + 1 < wish.count) {
             taken.push(chosen.site);
         }
         rest.swap(0, best);
@@ -189,18 +190,27 @@ fn best(
     taken: &[Site<'_>],
     lots: &mut Lots,
 ) -> Option<usize> {
-    let classes: Vec<Option<Class>> = rest.iter().map(|c| c.class(wish, taken)).collect();
-    let best = classes.iter().flatten().min()?;
-    let equals: Vec<(usize, &Candidate<'_>)> = rest
-        .iter()
-        .enumerate()
-        .zip(&classes)
-        .filter(|(_, class)| class.as_ref() == Some(best))
-        .map(|(candidate, _)| candidate)
-        .collect();
+    let (mut best, mut equals) = (None, Vec::new());
+    for (at, candidate) in rest.iter().enumerate() {
+        let Some(class) = candidate.class(wish, taken) else {
+            continue;
+        };
+        if best.is_none_or(|best| class < best) {
+            best = Some(class);
+            equals.clear();
+        }
+        if best == Some(class) {
+            equals.push((at, candidate));
+        }
+    }
+    if let [(only, _)] = equals[..] {
+        return Some(only);
+    }
     let sum = equals
         .iter()
-        .fold(0u64, |sum, (_, c)| sum.saturating_add(c.weight));
+        .fold(0u64, |sum, (_, c): &(usize, &Candidate<'_>)| {
+            sum.saturating_add(c.weight)
+        });
     let mut draw = || {
         let mut lot = lots.below(sum);
         let drawn = equals.iter().find(|(_, candidate)| {

@@ -24,9 +24,9 @@ const DRAWS_OUTSIDE: usize = 4;
 const DRAWS_FOR_COPY: usize = 8;
 /// The most agents that are tried for a copy.
 const TARGETS_MAX: usize = 16;
-/// The most agents on which a small tenant has slabs that are looked at, and surveyed.
+/// The most agents on which a small tenant has slabs that are looked at, and surveyed per replica.
 const HOMES_SEEN: usize = 64;
-const HOMES: usize = 8;
+const HOMES: usize = 4;
 /// How far a look goes for other agents of a preferred one's host.
 const BESIDE: usize = 4;
 
@@ -114,23 +114,37 @@ impl Leader {
                 })
             });
             // As likely as any other.
-            fitting.take(HOMES).for_each(|agent| picks.add(agent, 1));
+            fitting
+                .take(HOMES * wish.count)
+                .for_each(|agent| picks.add(agent, 1));
         }
-        // A tenant that fits a home needs nobody else, but that is seen only when it is surveyed.
         let enough = wish.count.min(self.roster.hosts());
         let mut candidates = Vec::new();
+        // One replica of a small tenant goes where it has room already: nobody who is drawn could
+        // be better. Several are spread among more.
+        if wish.compact && wish.count == 1 && !picks.0.is_empty() {
+            self.survey_picks(state, tenant, need, &mut picks, &mut candidates);
+            let chosen = choose(&mut candidates, &wish);
+            let best = candidates.first().filter(|_| chosen == 1);
+            if best.is_some_and(Candidate::is_at_home) {
+                return Some((candidates, chosen));
+            }
+        }
+        let mut chosen = 0;
         for draws in DRAWS {
             for _ in 0..draws * wish.count {
                 picks.add(self.roster.draw(&mut lots)?, 1);
             }
             self.survey_picks(state, tenant, need, &mut picks, &mut candidates);
             self.spread(state, (tenant, need), &wish, &mut lots, &mut candidates);
-            let chosen = choose(&mut candidates, &wish);
-            if chosen >= enough {
-                return Some((candidates, chosen));
+            chosen = choose(&mut candidates, &wish);
+            // Somebody else may have a slab for a small tenant whose own are full.
+            let crowded = |c: &Candidate<'_>| wish.compact && c.crowded;
+            if chosen >= enough && !candidates.iter().take(chosen).any(crowded) {
+                break;
             }
         }
-        None
+        (chosen >= enough).then_some((candidates, chosen))
     }
 
     /// Surveys who was picked and is not among the candidates yet.

@@ -121,19 +121,24 @@ impl Books {
 
     /// Counts what was noted.
     pub(crate) fn refresh(&mut self, state: &State, overlay: &mut Overlay, space: &mut Space) {
-        let changed = [
-            std::mem::take(&mut overlay.recharged),
-            std::mem::take(&mut space.recounted.0),
-            std::mem::take(&mut self.noted),
-        ];
         if self.fresh {
-            // Mostly one tenant, that of the put before, in two of them.
-            let [first, others @ ..] = &changed;
-            let new = |id: &&TenantId| !first.contains(*id);
-            for id in first.iter().chain(others.iter().flatten().filter(new)) {
-                self.count(state, overlay, space, id);
+            // Mostly one tenant, that of the put before, in two of them. Taken out one by one, as
+            // a set that is taken as a whole allocates again at the next put.
+            while let Some(id) = overlay.recharged.pop_first() {
+                space.recounted.0.remove(&id);
+                self.noted.remove(&id);
+                self.count(state, overlay, space, &id);
+            }
+            while let Some(id) = space.recounted.0.pop_first() {
+                self.noted.remove(&id);
+                self.count(state, overlay, space, &id);
+            }
+            while let Some(id) = self.noted.pop_first() {
+                self.count(state, overlay, space, &id);
             }
         } else {
+            overlay.recharged.clear();
+            space.recounted.0.clear();
             *self = Self {
                 effective: effective(state),
                 fresh: true,

@@ -152,6 +152,25 @@ fn replicas_beyond_the_first_go_first() {
     }
 }
 
+/// A small tenant stays where it has room, but not so long that it is evicted there while others
+/// have room.
+#[test]
+fn a_small_tenant_leaves_a_full_segment_before_it_is_evicted() {
+    for agents in [3, 8] {
+        let mut world = World::evicting(agents, 1, &["red"]);
+        // Half of the pool.
+        let small = SLAB / 128;
+        let count = u64::from(agents) * 64;
+        for number in 0..count {
+            let start = World::start("red", &format!("k{number:03}"), small);
+            world.put(start).expect("room");
+            world.turns(1);
+        }
+        assert_eq!(used(&world, "red"), count * small, "{agents} agents");
+        assert!(world.evicted.is_empty());
+    }
+}
+
 /// A group goes as one, and stays as one if a member has to.
 #[test]
 fn groups_go_as_one() {

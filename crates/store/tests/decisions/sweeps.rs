@@ -21,10 +21,10 @@ fn replicated(text: &str, count: u8, first: Option<AgentId>) -> Request {
     start
 }
 
-/// Three objects are dropped a turn.
+/// Three objects are swept a turn.
 fn world(agents: u32) -> World {
     let settings = Settings {
-        max_touched_objects: 3,
+        max_touched_objects: 6,
         ..Settings::default()
     };
     let mut world = World::with_settings(settings, 3, agents, 4);

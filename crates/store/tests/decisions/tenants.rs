@@ -146,7 +146,7 @@ fn a_deleted_tenant_is_gone_at_once_and_purged_in_steps() {
             world.state.objects()
         })
         .collect();
-    assert_eq!(left, [3_976, 2_952], "1,024 a turn");
+    assert_eq!(left, [4_488, 3_976], "512 a turn");
     world.turns(10);
     assert!(world.state.tenant(&tenant("red")).is_none());
     assert_eq!(

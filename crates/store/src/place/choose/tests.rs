@@ -33,6 +33,7 @@ fn candidate(agent: u32, room: Option<Room>, free: u64) -> Candidate<'static> {
         capacity_bytes: 1_000,
         in_flight_bytes: 0,
         overloaded: false,
+        crowded: false,
         weight: 1_000,
     }
 }
