@@ -54,6 +54,8 @@ pub(crate) struct Call {
     pub(crate) started: Instant,
     /// The outcome of each item; `None` while it waits.
     pub(crate) results: Vec<Option<ItemResult>>,
+    /// The outcomes of a probe, which has them all at once; then there are no `results`.
+    pub(crate) exist: Option<Vec<bool>>,
     /// How many items wait.
     pub(crate) open: usize,
     /// The highest index that an outcome was judged by; the answer waits for its commit.
@@ -97,6 +99,7 @@ impl Call {
             deadline,
             started,
             results: (0..items).map(|_| None).collect(),
+            exist: None,
             open: items,
             saw_index: 0,
             keys: Vec::new(),
@@ -114,10 +117,19 @@ impl Call {
         }
     }
 
+    /// The outcomes of a probe at `committed`: without an answer for each key in between.
+    pub(crate) fn take_exist(&mut self, committed: u64) -> Option<Vec<bool>> {
+        let is_known = self.saw_index <= committed;
+        self.exist.take_if(|_| is_known)
+    }
     /// Its outcomes at `committed`; an item that has none, or one judged by what is not committed,
     /// ran out of time.
     pub(crate) fn take_results(&mut self, committed: u64) -> Vec<ItemResult> {
         let is_known = self.saw_index <= committed;
+        if let Some(exist) = self.exist.take() {
+            let results = exist.into_iter().map(|one| Some(Ok(Reply::Exists(one))));
+            self.results = results.collect();
+        }
         let late = || Err(CallError::new(Reason::DeadlinePassed));
         let results = std::mem::take(&mut self.results).into_iter();
         results

@@ -51,6 +51,15 @@ impl MasterMetrics {
                 Err(error) => self.refused(kind, error),
             }
         }
+        self.answered_in(kind, done, started);
+    }
+
+    /// A probe of so many keys was answered.
+    pub(crate) fn answered_probe(&mut self, keys: usize, started: Instant) {
+        self.answered_in(Kind::Exists, keys as u64, started);
+    }
+
+    fn answered_in(&mut self, kind: Kind, done: u64, started: Instant) {
         if done > 0 {
             self.counter(kind, OK).inc(done);
         }

@@ -8,7 +8,9 @@ mod lists;
 mod request;
 mod task;
 
-pub(crate) use answer::{COMMANDS_BYTES_MAX, COMMANDS_MAX, Desk, answer, fail, tenant_usage};
+pub(crate) use answer::{
+    COMMANDS_BYTES_MAX, COMMANDS_MAX, Desk, answer, answer_probe, fail, tenant_usage,
+};
 pub(crate) use command::wire_command;
 pub(crate) use copy::command_bytes;
 pub(crate) use request::{Caller, agent_requests, check_batch, client_requests, mount_request};

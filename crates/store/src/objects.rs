@@ -85,8 +85,7 @@ impl Records {
 impl Keys for Records {
     fn key(&self, leaf: u32) -> &[u8] {
         // The tree holds only leaves whose record is there; no key is empty.
-        self.get(leaf)
-            .map_or(&[], |record| record.key.get().as_bytes())
+        self.get(leaf).map_or(&[], |record| record.key.as_bytes())
     }
 }
 
@@ -213,7 +212,7 @@ impl ObjectTable {
 
     /// Takes the object at this place out; the key that it had.
     pub(crate) fn remove(&mut self, id: ObjectId) -> Option<Key> {
-        let key = self.records.get(id.0)?.key.get().to_key();
+        let key = self.records.get(id.0)?.key.clone();
         self.index.remove(key.as_bytes(), &self.records);
         self.hashes.remove(hash_of(key.as_bytes()), id.0);
         let mut record = self.records.0.get_mut(id.0).and_then(Option::take)?;

@@ -125,19 +125,7 @@ impl Leader {
         need: Need,
     ) -> Candidate<'a> {
         let owned = self.space.owned(id, tenant);
-        let ready = owned.and_then(|owned| {
-            owned.with_hole(need.bytes).find_map(|(segment, index)| {
-                let alloc = self.overlay.alloc(state, (segment, index))?;
-                let offset_bytes = alloc.find(need.bytes, need.align_bytes())?;
-                let slab = state.slab_ref(segment, index)?;
-                let length_bytes = need.size_bytes;
-                Some(Extent {
-                    slab,
-                    offset_bytes,
-                    length_bytes,
-                })
-            })
-        });
+        let ready = owned.and_then(|owned| self.ready(state, owned, need));
         let coming = owned.and_then(|owned| {
             owned.coming().find(|(segment, _)| {
                 state
@@ -190,6 +178,18 @@ impl Leader {
             crowded,
             weight: capacity_bytes,
         }
+    }
+
+    /// The tightest hole of the tenant's ready slabs there that takes a replica whole.
+    fn ready(&self, state: &State, owned: &Owned, need: Need) -> Option<Extent> {
+        owned.with_hole(need.bytes).find_map(|(segment, index)| {
+            let alloc = self.overlay.alloc(state, (segment, index))?;
+            Some(Extent {
+                offset_bytes: alloc.find(need.bytes, need.align_bytes())?,
+                slab: state.slab_ref(segment, index)?,
+                length_bytes: need.size_bytes,
+            })
+        })
     }
 
     /// The slabs of an agent that belong to nobody, in bytes, and the first that would do.

@@ -22,29 +22,84 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// The name of an object within its tenant: 1 to 4,096 bytes of any value. Copies share the bytes.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(try_from = "KeyBytes", into = "KeyBytes"))]
-pub struct Key(Arc<[u8]>);
+/// Bytes of a key that [`Key`] holds without an allocation: of usual keys none needs one.
+const INLINE_BYTES: usize = 38;
+
+/// The name of an object within its tenant: 1 to 4,096 bytes of any value. It takes 40 bytes, and
+/// more only if it is longer than 38; copies share those.
+#[derive(Clone)]
+pub struct Key(Stored);
+
+#[derive(Clone)]
+enum Stored {
+    Short { len: u8, bytes: [u8; INLINE_BYTES] },
+    Long(Arc<[u8]>),
+}
+
+const _: () = assert!(size_of::<Option<Key>>() == 40);
 
 impl Key {
     /// Checks and takes a key.
     ///
     /// # Errors
     /// [`KeyError`] if it is empty or longer than [`MAX_KEY_BYTES`].
-    pub fn new(bytes: impl Into<Arc<[u8]>>) -> Result<Self, KeyError> {
-        let bytes = bytes.into();
+    #[inline]
+    pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, KeyError> {
+        let bytes = bytes.as_ref();
         if bytes.is_empty() || bytes.len() > MAX_KEY_BYTES {
             return Err(KeyError(bytes.len()));
         }
-        Ok(Self(bytes))
+        Ok(Self(Stored::of(bytes)))
     }
 
     /// The bytes of the key.
     #[must_use]
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Stored::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Stored::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl Stored {
+    #[inline]
+    fn of(key: &[u8]) -> Self {
+        let mut bytes = [0; INLINE_BYTES];
+        match (bytes.get_mut(..key.len()), u8::try_from(key.len())) {
+            (Some(room), Ok(len)) => {
+                room.copy_from_slice(key);
+                Self::Short { len, bytes }
+            }
+            _ => Self::Long(key.into()),
+        }
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Key {}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
     }
 }
 
@@ -62,19 +117,19 @@ impl<'a> KeyRef<'a> {
     /// The key itself.
     #[must_use]
     pub fn to_key(self) -> Key {
-        Key(self.0.into())
+        Key(Stored::of(self.0))
     }
 }
 
 impl<'a> From<&'a Key> for KeyRef<'a> {
     fn from(key: &'a Key) -> Self {
-        Self(&key.0)
+        Self(key.as_bytes())
     }
 }
 
 impl PartialEq<Key> for KeyRef<'_> {
     fn eq(&self, other: &Key) -> bool {
-        *self.0 == *other.0
+        self.0 == other.as_bytes()
     }
 }
 
@@ -90,54 +145,9 @@ impl fmt::Debug for KeyRef<'_> {
     }
 }
 
-/// Bytes of a key that a [`CompactKey`] holds without a further allocation.
-const INLINE_BYTES: usize = 38;
-
-/// A key for tables of very many: 40 bytes, and more only if the key is longer than 38.
-#[derive(Clone)]
-pub struct CompactKey(Stored);
-
-#[derive(Clone)]
-enum Stored {
-    Short { len: u8, bytes: [u8; INLINE_BYTES] },
-    Long(Box<[u8]>),
-}
-
-const _: () = assert!(size_of::<Option<CompactKey>>() == 40);
-
-impl CompactKey {
-    /// The key.
-    #[must_use]
-    pub fn get(&self) -> KeyRef<'_> {
-        KeyRef(match &self.0 {
-            Stored::Short { len, bytes } => &bytes[..usize::from(*len)],
-            Stored::Long(bytes) => bytes,
-        })
-    }
-}
-
-impl From<&Key> for CompactKey {
-    fn from(key: &Key) -> Self {
-        let mut bytes = [0; INLINE_BYTES];
-        match (bytes.get_mut(..key.0.len()), u8::try_from(key.0.len())) {
-            (Some(room), Ok(len)) => {
-                room.copy_from_slice(&key.0);
-                Self(Stored::Short { len, bytes })
-            }
-            _ => Self(Stored::Long(key.as_bytes().into())),
-        }
-    }
-}
-
-impl fmt::Debug for CompactKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.get(), f)
-    }
-}
-
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.escape_ascii())
+        write!(f, "{}", self.as_bytes().escape_ascii())
     }
 }
 
@@ -149,7 +159,7 @@ impl fmt::Debug for Key {
 
 impl std::borrow::Borrow<[u8]> for Key {
     fn borrow(&self) -> &[u8] {
-        &self.0
+        self.as_bytes()
     }
 }
 
@@ -160,54 +170,30 @@ impl TryFrom<&str> for Key {
     }
 }
 
-/// How a key stands in a message: one length and the bytes.
+/// In a message a key is one length and the bytes.
 #[cfg(feature = "serde")]
-#[derive(serde::Deserialize)]
-#[serde(transparent)]
-struct KeyBytes(ByteBox);
-
-#[cfg(feature = "serde")]
-impl serde::Serialize for KeyBytes {
+impl serde::Serialize for Key {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_bytes(&self.0.0)
+        s.serialize_bytes(self.as_bytes())
     }
 }
 
 #[cfg(feature = "serde")]
-struct ByteBox(Arc<[u8]>);
-
-#[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for ByteBox {
+impl<'de> serde::Deserialize<'de> for Key {
+    #[inline]
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct Bytes;
-        impl<'de> serde::de::Visitor<'de> for Bytes {
-            type Value = ByteBox;
+        impl serde::de::Visitor<'_> for Bytes {
+            type Value = Key;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("bytes")
             }
-            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<ByteBox, E> {
-                Ok(ByteBox(bytes.into()))
-            }
-            fn visit_byte_buf<E: serde::de::Error>(self, bytes: Vec<u8>) -> Result<ByteBox, E> {
-                Ok(ByteBox(bytes.into()))
+            #[inline]
+            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Key, E> {
+                Key::new(bytes).map_err(E::custom)
             }
         }
         d.deserialize_bytes(Bytes)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl TryFrom<KeyBytes> for Key {
-    type Error = KeyError;
-    fn try_from(bytes: KeyBytes) -> Result<Self, KeyError> {
-        Self::new(bytes.0.0)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl From<Key> for KeyBytes {
-    fn from(key: Key) -> Self {
-        Self(ByteBox(key.0))
     }
 }
 
@@ -223,15 +209,19 @@ mod tests {
     }
 
     #[test]
-    fn a_compact_key_is_the_same_key() {
-        for length in [1, 37, 38, 39, 40, 255, 256, MAX_KEY_BYTES] {
-            let key = Key::new(vec![7; length]).expect("in range");
-            let compact = CompactKey::from(&key);
-            assert_eq!(compact.get(), key);
-            assert_eq!(compact.get().to_key(), key);
-            assert_eq!(KeyRef::from(&key), compact.get());
-            assert_eq!(format!("{compact:?}"), format!("{key:?}"));
+    fn a_key_is_its_bytes_however_long() {
+        let lengths = [1, 37, 38, 39, 40, 255, 256, MAX_KEY_BYTES];
+        let keys = lengths.map(|length| Key::new(vec![7; length]).expect("in range"));
+        for (key, length) in keys.iter().zip(lengths) {
+            assert_eq!(key.as_bytes(), vec![7; length]);
+            assert_eq!(KeyRef::from(key).to_key(), *key);
+            assert_eq!(format!("{:?}", KeyRef::from(key)), format!("{key:?}"));
+            assert_eq!(*key, key.clone());
         }
+        assert!(
+            keys.is_sorted_by(|a, b| a < b),
+            "by bytes, short before long"
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use id::{
     AgentId, AgentName, AgentUid, GroupId, IdError, Incarnation, Label, QuotaName, Registration,
     SegmentGeneration, SegmentId, SessionId, TaskId, TenantId,
 };
-pub use key::{CompactKey, Key, KeyError, KeyRef};
+pub use key::{Key, KeyError, KeyRef};
 pub use labels::{Labels, LabelsError};
 pub use principal::{Access, Principal, Role};
 pub use quota::{Borrowing, BoundKind, OnExceed};

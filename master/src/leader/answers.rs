@@ -5,6 +5,7 @@ use larder_types::Reason;
 use larder_wire::{CallError, Header, Kind, RefusedReason};
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::Leading;
 use crate::admin::objects::hex;
@@ -17,6 +18,12 @@ use crate::rpc::{self, COMMANDS_MAX};
 impl<L: Log> Leading<L> {
     /// Answers a call that has every outcome, or no time left.
     pub(super) fn answer(&mut self, id: CallId, mut call: Call) {
+        if let Origin::Peer(connection, header) = &call.origin {
+            let (connection, header) = (*connection, *header);
+            if let Some(exist) = call.take_exist(self.core.committed) {
+                return self.answer_probe(id, connection, &header, (&exist, call.started));
+            }
+        }
         let results = call.take_results(self.core.committed);
         match call.origin {
             Origin::Peer(connection, header) => {
@@ -48,6 +55,26 @@ impl<L: Log> Leading<L> {
                     tracing::debug!(%error, "an event changed nothing");
                 }
             }
+        }
+    }
+
+    fn answer_probe(
+        &mut self,
+        id: CallId,
+        connection: ConnectionId,
+        header: &Header,
+        (exist, started): (&[bool], Instant),
+    ) {
+        if let Some(link) = self.links.get_mut(connection) {
+            link.calls.remove(&id);
+        }
+        self.metrics.answered_probe(exist.len(), started);
+        // Request 0 wants no reply.
+        if header.request != 0 {
+            let desk = self.core.desk(&self.agents);
+            self.links.reply(connection, |out| {
+                rpc::answer_probe(out, header, exist, &desk)
+            });
         }
     }
 

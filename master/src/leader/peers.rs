@@ -1,6 +1,6 @@
 //! What connections say: openings, calls of clients and agents, ends.
 
-use larder_store::{Reply, Request};
+use larder_store::Request;
 use larder_types::{Key, Principal, Reason, SessionId};
 use larder_wire::agent::{Done, Heartbeat, Mount, Unmount};
 use larder_wire::frame::NO_DEADLINE;
@@ -148,8 +148,7 @@ impl<L: Log> Leading<L> {
             Body::Exists(probe)
                 if !probe.lease && !self.line.has(line::Caller::Peer(connection)) =>
             {
-                let call = new(probe.keys.len());
-                self.probe(connection, &header, call, &probe.keys);
+                self.probe(connection, &header, new(0), &probe.keys);
             }
             body => {
                 let Some(tenant) = link.tenant() else { return };
@@ -189,14 +188,12 @@ impl<L: Log> Leading<L> {
         let keys: Vec<&Key> = keys.iter().collect();
         match core.leader.exists_all(&core.state, tenant, &keys) {
             Ok((exist, saw_index)) => {
-                for (item, exists) in exist.into_iter().enumerate() {
-                    call.settle(item, Ok(Reply::Exists(exists)), saw_index);
-                }
+                call.exist = Some(exist);
+                call.saw_index = saw_index;
             }
             Err(refusal) => {
-                for item in 0..keys.len() {
-                    call.settle(item, Err(refused(refusal.clone())), 0);
-                }
+                let refused = || Some(Err(refused(refusal.clone())));
+                call.results = keys.iter().map(|_| refused()).collect();
             }
         }
         self.touched += 1 + keys.len() / PROBES_PER_ITEM;

@@ -53,6 +53,21 @@ pub(super) fn unfit<T>() -> CallResult<T> {
     Err(CallError::new(Reason::Internal))
 }
 
+/// Whether each key of a probe holds an object; stands in a message as `Vec<CallResult<bool>>`.
+struct Exist<'a>(&'a [bool]);
+
+impl Serialize for Exist<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|one| CallResult::Ok(*one)))
+    }
+}
+
+/// Appends the frame that answers a probe.
+pub(crate) fn answer_probe(out: &mut Vec<u8>, header: &Header, exist: &[bool], desk: &Desk<'_>) {
+    let written = reply(out, header, desk, &Exist(exist));
+    or_fail(out, header, written);
+}
+
 /// Appends the frame that answers a call; one that does not fit becomes an error.
 pub(crate) fn answer(
     out: &mut Vec<u8>,
@@ -98,6 +113,11 @@ pub(crate) fn answer(
             }
         },
     };
+    or_fail(out, header, written);
+}
+
+/// An answer that does not fit a frame becomes an error.
+fn or_fail(out: &mut Vec<u8>, header: &Header, written: Result<(), FrameError>) {
     if let Err(error) = written {
         tracing::error!(%error, kind = header.kind.name(), "an answer does not encode");
         let detail = "the answer is too long; send fewer items at once".to_owned();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use larder_types::{Attributes, CompactKey, Epoch, Extent, Key, Pin, SlabRef, layout};
+use larder_types::{Attributes, Epoch, Extent, Key, Pin, SlabRef, layout};
 
 /// Offsets are kept in units of the smallest alignment.
 const UNIT: u64 = layout::SMALL_ALIGN_BYTES;
@@ -128,7 +128,7 @@ pub(super) struct More {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    pub(super) key: CompactKey,
+    pub(super) key: Key,
     pub(super) counter: u64,
     pub(super) size_bytes: u64,
     pub(super) digest: u64,
@@ -149,7 +149,7 @@ impl Record {
     /// A record without extents.
     pub(super) fn new(key: &Key, object: &super::NewObject<'_>, shared: &mut Shared) -> Self {
         let mut new = Self {
-            key: key.into(),
+            key: key.clone(),
             counter: object.version.counter,
             size_bytes: object.size_bytes,
             digest: object.digest.0,

@@ -31,7 +31,7 @@ impl<'a> ObjectRef<'a> {
     /// Its key.
     #[must_use]
     pub fn key(&self) -> KeyRef<'a> {
-        self.record.key.get()
+        KeyRef::from(&self.record.key)
     }
 
     /// The put that made it.
