@@ -31,6 +31,7 @@ mod request;
 mod segment;
 mod settings;
 mod slots;
+pub mod snapshot;
 mod soft;
 mod space;
 mod state;

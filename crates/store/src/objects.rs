@@ -238,6 +238,20 @@ impl ObjectTable {
         }
     }
 
+    /// Each object whose key is above `after`, those included that cannot be read.
+    pub(crate) fn held_after(&self, after: Option<&Key>) -> impl Iterator<Item = ObjectRef<'_>> {
+        let leaves = match after {
+            Some(after) => self.index.from(after.as_bytes(), false, &self.records),
+            None => self.index.iter(),
+        };
+        leaves.filter_map(|leaf| self.view(leaf))
+    }
+
+    /// Segments that were lost and on which replicas may still be noted.
+    pub(crate) fn lost_segments(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        self.lost.iter().copied()
+    }
+
     /// Replicas on this segment cannot be read any more.
     pub(crate) fn lose(&mut self, segment: SegmentId) {
         self.lost.insert(segment);

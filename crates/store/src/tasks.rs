@@ -96,6 +96,14 @@ impl Tasks {
         self.by_id.insert(id, task);
     }
 
+    /// Adds a task as it was, over or not; whether there was none of that number.
+    pub(crate) fn restore(&mut self, id: TaskId, task: Task) -> bool {
+        if task.outcome.is_some() {
+            self.ended.insert(id);
+        }
+        self.by_id.insert(id, task).is_none()
+    }
+
     /// Ends an open task; the task as it was, and an old one that is forgotten for it.
     pub(crate) fn end(
         &mut self,

@@ -6,6 +6,7 @@ mod heard;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use larder_store::snapshot::{Builder, Misfit, Walk};
 use larder_store::{
     Decision, Effects, Leader, Op, Refusal, RemovalCause, Reply, Request, Settings, State,
     TenantPolicy, WaitOn, apply, check,
@@ -59,6 +60,19 @@ pub(crate) struct World {
 }
 
 pub(crate) const SLAB: u64 = 2 * 1024 * 1024;
+
+/// A state through a snapshot that is taken so many parts at a time.
+pub(crate) fn restored(state: &State, parts_max: usize) -> Result<State, Misfit> {
+    let (mut walk, mut builder) = (Walk::default(), Builder::default());
+    loop {
+        let parts = walk.next(state, parts_max);
+        assert!(parts.len() <= parts_max);
+        if parts.is_empty() {
+            return builder.finish();
+        }
+        parts.into_iter().try_for_each(|part| builder.take(part))?;
+    }
+}
 
 pub(crate) fn tenant(name: &str) -> TenantId {
     TenantId::new(name).expect("a tenant id")
@@ -253,7 +267,25 @@ impl World {
             self.follow(op);
             self.perform(effects);
         }
+        if self.checks && entry.index % 8 == 0 {
+            self.restore_standby(entry.index);
+        }
         true
+    }
+
+    /// The standby starts again from a snapshot, and follows on from there.
+    fn restore_standby(&mut self, lot: u64) {
+        let parts_max = usize::try_from(1 + lot % 7).expect("small");
+        self.standby = restored(&self.standby, parts_max).expect("a whole snapshot");
+        assert_eq!(check(&self.standby), []);
+        // What is reserved on a lost segment does not matter to anybody.
+        if self.state.lost_segments().next().is_none() {
+            assert!(
+                self.standby == self.state,
+                "a snapshot is of the same state"
+            );
+        }
+        self.note("restored".to_owned());
     }
 
     /// From now on nothing is checked after each op: for many objects.
