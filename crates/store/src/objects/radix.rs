@@ -10,6 +10,7 @@
 //! of the objects: 15 bytes each. Nothing is ever rebuilt: a step adds, widens, narrows or drops
 //! one node.
 
+mod insert;
 mod leaves;
 mod node;
 
@@ -138,43 +139,6 @@ impl Radix {
             link = self.below(link, key);
         }
         (keys.key(link.0) == key).then_some(link.0)
-    }
-
-    /// Adds a leaf under a key that is not there; the leaf that is there instead, if one is.
-    pub(super) fn insert(&mut self, key: &[u8], leaf: u32, keys: &impl Keys) -> Option<u32> {
-        let Some(near) = self.nearest(key) else {
-            self.root = Link::leaf(leaf);
-            return None;
-        };
-        let other = keys.key(near);
-        let common = common_len(key, other);
-        if common == key.len() && common == other.len() {
-            return Some(near);
-        }
-        let (mut link, mut above) = (self.root, None);
-        while !link.is_leaf() {
-            let (depth, child) = self.depth_and_child(link, key);
-            if depth >= common {
-                break;
-            }
-            above = Some(Step {
-                node: link,
-                symbol: symbol(key, depth),
-            });
-            link = child;
-        }
-        let grown = if !link.is_leaf() && self.depth(link) == common {
-            self.add(link, symbol(key, common), Link::leaf(leaf))
-        } else {
-            // Keys have at most 4,096 bytes.
-            let depth = u16::try_from(common).unwrap_or(u16::MAX);
-            let mut new = Small::<4>::new(depth);
-            new.add(symbol(other, common), link);
-            new.add(symbol(key, common), Link::leaf(leaf));
-            Link::node(Kind::Four, self.four.add(new))
-        };
-        self.replace(above, grown);
-        None
     }
 
     /// Takes the leaf of exactly this key out.
