@@ -94,17 +94,14 @@ impl Leader {
     ) {
         let held = state.tenant(tenant);
         let object = held.and_then(|held| held.objects.by_id(id));
-        let missing = object.map_or(0, |(_, object)| {
-            object.wanted().saturating_sub(object.held_count())
-        });
-        self.moves.queue.misses(u64::from(missing));
+        let missing = object.map_or(0, |(_, object)| self.missing(state, object));
+        self.moves.queue.misses(missing);
     }
 
     /// An agent answers that did not: it may be read from and written to.
     pub(crate) fn agent_answers(&mut self) {
         self.moves.wake();
-        let something = self.moves.queue.missing() > 0 || self.moves.queue.len() > 0;
-        if something || self.moves.is_draining() {
+        if self.moves.queue.has_something() || self.moves.is_draining() {
             self.moves.queue.look();
         }
     }

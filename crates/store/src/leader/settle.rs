@@ -34,6 +34,11 @@ impl Leader {
                 self.forget_segment(state, *segment, lost_agent);
             }
             Op::AgentForgotten { .. } => self.roster.outdate(),
+            // Its agent may have returned, and gets replicas only now that none of its old ones
+            // is noted any more.
+            Op::SegmentSwept { segment, .. } if !state.lost.contains_key(segment) => {
+                self.agent_answers();
+            }
             Op::AgentLabels { .. } => {
                 self.roster.outdate();
                 // What found too few hosts may find them now.

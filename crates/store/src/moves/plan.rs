@@ -76,6 +76,13 @@ impl Leader {
         object.held_replicas().filter(stands).collect()
     }
 
+    /// How many replicas of an object are asked for and are not there, or are about to be lost.
+    pub(crate) fn missing(&self, state: &State, object: ObjectRef<'_>) -> u64 {
+        let stands = |at: &u8| object.replica(*at).all(|e| self.stands(state, &e));
+        let kept = (0..object.held_count()).filter(stands).count() as u64;
+        u64::from(object.wanted()).saturating_sub(kept)
+    }
+
     /// Why something of an object is to be copied, if it is.
     pub(crate) fn due(&self, state: &State, object: ObjectRef<'_>) -> Option<Why> {
         let stands = |at: &u8| object.replica(*at).all(|e| self.stands(state, &e));

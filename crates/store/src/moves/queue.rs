@@ -134,6 +134,10 @@ impl<P: Clone> Walker<P> {
         }
     }
 
+    const fn rests(&self) -> bool {
+        matches!(self.walk, Walk::Rests)
+    }
+
     /// Whether a walk is under way for something that has just happened.
     const fn hurries(&self) -> bool {
         self.doublings == 0 && matches!(self.walk, Walk::Goes(_))
@@ -219,6 +223,11 @@ impl Queue {
     /// Replicas that are missing, as far as is known.
     pub(crate) const fn missing(&self) -> u64 {
         self.missing
+    }
+
+    /// Whether an agent that comes may change something: replicas are missing, or nobody knows yet.
+    pub(crate) fn has_something(&self) -> bool {
+        self.missing > 0 || self.len() > 0 || !self.tables.rests()
     }
 
     /// A put ended with fewer replicas than were asked for.

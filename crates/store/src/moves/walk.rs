@@ -38,8 +38,7 @@ impl Leader {
                 }
                 left -= 1;
                 if !first {
-                    let missing = object.wanted().saturating_sub(object.held_count());
-                    self.moves.queue.counted += u64::from(missing);
+                    self.moves.queue.counted += self.missing(state, object);
                 }
                 if let Some(why) = wanted {
                     self.queue(why, id, key);

@@ -109,6 +109,35 @@ fn what_cannot_be_repaired_is_counted_and_repaired_when_an_agent_comes() {
     all_read(&world);
 }
 
+/// Its own replicas of before are noted on it until they are swept, and there is nobody else.
+#[test]
+fn an_agent_that_returns_empty_gets_its_replicas_again() {
+    for objects in [20, 1_500] {
+        let mut world = World::ready(2, 8, &["red"]);
+        world.without_checks();
+        for number in 0..objects {
+            assert_eq!(put(&mut world, &format!("k{number}"), 1_000, 2).len(), 2);
+        }
+        world.disconnect(0, true);
+        world.agents[0].restart();
+        world.settle();
+        world.turns(60);
+        assert_eq!(world.leader.missing_replicas(), 0);
+        for number in 0..objects {
+            assert_eq!(
+                agents_of(&world, &format!("k{number}")).len(),
+                2,
+                "k{number}"
+            );
+        }
+        // And what is lost with the other one is there.
+        lose(&mut world, 1);
+        world.turns(10);
+        assert_eq!(world.leader.missing_replicas(), objects);
+        all_read(&world);
+    }
+}
+
 #[test]
 fn a_new_leader_finds_what_is_missing() {
     let mut world = World::ready(3, 4, &["red"]);
