@@ -108,7 +108,7 @@ impl Client {
             None => Local::off(),
             Some(socket) => {
                 let mut local = Local::start(socket, source.clone());
-                local.settled().await;
+                local.settled(options.default_deadline).await;
                 local
             }
         };

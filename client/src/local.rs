@@ -7,9 +7,14 @@ use std::time::Duration;
 use larder_transfer::transport::{SessionSource, ShmOptions, ShmTransport};
 use larder_types::{AgentName, Incarnation};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 use crate::session::pause;
 
+/// How long a new client waits for the local agent, which answers within a few milliseconds.
+const SETTLE_MAX: Duration = Duration::from_secs(1);
+/// What follows from having none.
+const BY_TCP: &str = "all bytes go by tcp until it does";
 /// The longest pause between two attempts to reach the local agent: it may be gone for good.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
@@ -58,17 +63,20 @@ impl Local {
         }
     }
 
-    /// Waits until the first attempt has ended; says so if it failed, because then every byte
-    /// travels by tcp.
-    pub(crate) async fn settled(&mut self) {
-        let settled = self
+    /// Waits until the first attempt has ended, but not as long as a call may take; says so if it
+    /// failed or takes longer, because then every byte travels by tcp.
+    pub(crate) async fn settled(&mut self, call: Duration) {
+        let first = self
             .state
-            .wait_for(|state| !matches!(state, State::Connecting))
-            .await;
-        if let Ok(state) = settled
-            && let State::Down(why) = &*state
-        {
-            tracing::warn!(%why, "the agent on this node cannot be reached; all bytes go by tcp");
+            .wait_for(|state| !matches!(state, State::Connecting));
+        match timeout(call.min(SETTLE_MAX), first).await {
+            Ok(Ok(state)) => {
+                if let State::Down(why) = &*state {
+                    tracing::warn!(%why, "the agent on this node cannot be reached; {BY_TCP}");
+                }
+            }
+            Ok(Err(_)) => {}
+            Err(_) => tracing::warn!("the agent on this node does not answer yet; {BY_TCP}"),
         }
     }
 

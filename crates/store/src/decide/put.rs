@@ -111,7 +111,8 @@ impl Leader {
             pinned_bytes > 0 && limit_bytes <= self.limit_pinned_bytes(state, tenant)
         });
         if !limits_first {
-            self.admit_pinned(state, (tenant, held), pinned_bytes)?;
+            let admitted = self.admit_pinned(state, (tenant, held), pinned_bytes);
+            admitted.inspect_err(|_| self.evict.refused(tenant))?;
         }
         let ask = Ask {
             session: *session,
@@ -130,7 +131,10 @@ impl Leader {
             // Nothing is evicted for a put that would be refused all the same.
             return match evict.filter(|_| self.candidates(state, &ask).is_ok()) {
                 Some(over) => self.relieve_quota(state, tenant, over, refusal, now),
-                None => Err(refusal.into()),
+                None => {
+                    self.evict.refused(tenant);
+                    Err(refusal.into())
+                }
             };
         }
         let held_bytes = self.overlay.reserved(tenant).bytes;
@@ -228,7 +232,16 @@ impl Leader {
             }
         }
         if answer < asked && (ask.strict || answer == 0) {
-            let detail = format!("asked {asked}, mounted {known}, of them answer {answer}");
+            let drained = state
+                .agents()
+                .filter(|(_, agent)| agent.is_draining())
+                .count();
+            let drained = match drained {
+                0 => String::new(),
+                drained => format!("; {drained} are being drained and take nothing new"),
+            };
+            let detail =
+                format!("asked {asked}, mounted {known}, {answer} of them take objects{drained}");
             let few = known > 0 && known < asked;
             return refuse(
                 if few {

@@ -9,6 +9,18 @@ use crate::reply::{Reply, WaitOn};
 use crate::request::QuotaPolicy;
 use crate::state::State;
 
+/// Refuses a guarantee of more than may be held: it would be kept from others for nothing.
+pub(super) fn within_limit(guaranteed_bytes: u64, limit_bytes: Option<u64>) -> Result<(), Stop> {
+    match limit_bytes.filter(|limit_bytes| guaranteed_bytes > *limit_bytes) {
+        None => Ok(()),
+        Some(limit_bytes) => {
+            let detail =
+                format!("guaranteed {guaranteed_bytes}, limit {limit_bytes}: raise the limit");
+            refuse(Reason::BadArgument, detail)
+        }
+    }
+}
+
 impl Leader {
     pub(super) fn quota_set(
         &self,
@@ -17,6 +29,7 @@ impl Leader {
         policy: &QuotaPolicy,
     ) -> Outcome {
         self.quota_untouched(quota)?;
+        within_limit(policy.guaranteed_bytes, policy.limit_bytes)?;
         match state.quota(quota) {
             Some(held) if held == policy => return Ok(self.answer(Reply::Done)),
             Some(_) => {}

@@ -2,6 +2,7 @@
 
 use larder_types::{Reason, TenantId};
 
+use super::quota::within_limit;
 use super::{Outcome, Stop, refuse};
 use crate::leader::Leader;
 use crate::op::Op;
@@ -17,6 +18,7 @@ impl Leader {
         policy: &TenantPolicy,
     ) -> Outcome {
         self.tenant_untouched(id)?;
+        within_limit(policy.guaranteed_bytes, policy.limit_bytes)?;
         match state.tenant(id) {
             Some(tenant) if tenant.deleting => {
                 let left = tenant.objects.len();

@@ -1,7 +1,7 @@
 //! Quotas: guarantees, borrowing, limits that tenants share, and pools that shrink.
 
 use larder_store::{QuotaPolicy, QuotaReport, Reply, Request, TenantPolicy};
-use larder_types::{Borrowing, BoundKind, QuotaName, Reason};
+use larder_types::{Borrowing, BoundKind, OnExceed, Pin, QuotaName, Reason};
 
 use crate::world::{SLAB, World, tenant};
 
@@ -397,4 +397,30 @@ fn every_way_out_of_a_put_gives_its_charge_back() {
         before,
         "reservations end with their leader"
     );
+}
+
+/// Autoscalers read it: whoever refuses, for whatever bound.
+#[test]
+fn each_refused_put_is_counted_for_its_tenant() {
+    let mut world = World::evicting(1, 8, &["red"]);
+    let policy = TenantPolicy {
+        limit_bytes: Some(2 * MIB),
+        on_exceed: OnExceed::Refuse,
+        ..TenantPolicy::default()
+    };
+    world.set_tenant("red", policy);
+    assert_eq!(fill(&mut world, "red"), (2, Reason::QuotaBytes));
+    let refused = |world: &World| {
+        let signals = world.leader.signals(&world.state);
+        let mut tenants = signals.tenants.iter();
+        let red = tenants.find(|(id, _)| *id == tenant("red"));
+        red.expect("known").1.refused_puts
+    };
+    assert_eq!(refused(&world), 1);
+    let mut pinned = World::start("red", "pinned", MIB);
+    if let Request::PutStart { attributes, .. } = &mut pinned {
+        attributes.pin = Pin::Hard;
+    }
+    assert!(world.put(pinned).is_err());
+    assert_eq!(refused(&world), 2);
 }

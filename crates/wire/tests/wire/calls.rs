@@ -323,12 +323,12 @@ const ADMIN: &[Page] = &[
     admin(
         &["PUT", "DELETE"],
         "/v1/tenants/{id}",
-        "Make or change a tenant; delete it with all that it holds.",
+        "Make a tenant or replace all of its policy: `access`, `guaranteed_bytes`, `limit_bytes`, `limit_objects`, `limit_pinned_bytes`, `view_bytes`, `borrowing`, `on_exceed`, `cohort`, of which those left out get their defaults (no limit, no guarantee); delete it with all that it holds.",
     ),
     admin(
         &["GET", "DELETE"],
         "/v1/tenants/{id}/objects",
-        "List or remove objects: `pattern` (a regular expression), `prefix`, `after`; \
+        "List or remove objects: `pattern` (a regular expression), `prefix` (the text itself), `after` (in hex, as `next` is); \
          `if_unleased` leaves what a lease protects. `next` of an answer is `after` of the next \
          call.",
     ),
@@ -341,7 +341,7 @@ const ADMIN: &[Page] = &[
     admin(
         &["GET", "PUT", "DELETE"],
         "/v1/quotas/{name}",
-        "One quota; make or change it; release its tenants from it.",
+        "One quota; make it or replace all of it: `guaranteed_bytes`, `limit_bytes`, `limit_objects`, `limit_pinned_bytes`, `borrowing`, `on_exceed`; release its tenants from it.",
     ),
     admin(
         &["GET"],
@@ -419,7 +419,7 @@ evicts without it; refuses `if_unleased` until 10 s after it began |
 | lease, by a probe with `lease` | 10 s, once until the next get or put | skips it | as above | \
 as above |
 | soft pin | \
-30 min unless the put says (at most 24 h), from when the object is readable; \
+30 min unless the put says (at most 24 h, 1440m for the CLI), from when the object is readable; \
 reads do not extend it | \
 takes it only when nothing else is left | goes on | counts the whole time anew |
 | hard pin | until `Pin` takes it away | skips it | goes on | keeps it |
