@@ -149,7 +149,10 @@ fn finish<D: Disk>(
     let last = scan.index.last();
     let opened = Opened {
         restart,
-        trust: meta.doubt.map_or(Trust::Whole, Trust::Through),
+        // The log may have been truncated since the doubt arose.
+        trust: meta
+            .doubt
+            .map_or(Trust::Whole, |through| Trust::Through(through.min(last))),
         torn,
     };
     let log = Log {
