@@ -437,10 +437,8 @@ impl Model {
             log.next_index() >= must_next.max(first),
             "a durable entry is gone"
         );
-        let mut next = first;
-        for entry in all(log) {
+        for (next, entry) in (first..).zip(all(log)) {
             assert_eq!(entry.at.index, next, "a gap");
-            next += 1;
             let was = self.entries.get(&entry.at.index);
             let is_known = was == Some(&entry) || self.maybe_appended.contains(&entry);
             assert!(is_known, "{:?} was never written or came back", entry.at);
@@ -449,7 +447,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(4 * ProptestConfig::default().cases))]
 
     #[test]
     fn crashes_and_faults_keep_what_was_promised(steps in steps(), policy in policies()) {
