@@ -9,8 +9,6 @@ use crate::Position;
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) sequence: u64,
-    /// The index after the header's `previous`.
-    pub(crate) first_index: u64,
     /// The length of the file in bytes.
     pub(crate) bytes: u64,
     /// The index of the first of `entries`.
@@ -51,7 +49,6 @@ impl Index {
         }
         self.segments.push_back(Segment {
             sequence,
-            first_index: previous.map_or(0, |previous| previous.index + 1),
             bytes: crate::SEGMENT_HEADER_BYTES,
             from: 0,
             entries: VecDeque::new(),
@@ -141,21 +138,17 @@ impl Index {
         self.base = Some(through);
     }
 
-    /// How many of the oldest segments hold nothing after a purge through `through`. The one
-    /// after them must begin at or before the first entry that is left, or else opening could not
-    /// tell the gap from a lost file.
+    /// How many of the oldest segments hold nothing after a purge through `through`. What a later
+    /// segment truncates of theirs is of no matter then: its record says where the log goes on.
     pub(crate) fn obsolete(&self, through: Position) -> usize {
-        let last_index = |segment: &Segment| {
-            let count = segment.entries.len() as u64;
-            (count > 0).then(|| segment.from + count - 1)
+        let is_needed = |segment: &Segment| {
+            let end = segment.from + segment.entries.len() as u64;
+            !segment.entries.is_empty() && end > through.index.saturating_add(1)
         };
-        let pairs = self.segments.iter().zip(self.segments.iter().skip(1));
-        pairs
-            .take_while(|(one, next)| {
-                last_index(one).is_none_or(|last| last <= through.index)
-                    && next.first_index <= through.index.saturating_add(1)
-            })
-            .count()
+        // The newest one stays, since it is written.
+        let older = self.segments.len().saturating_sub(1);
+        let oldest = self.segments.iter().take(older);
+        oldest.take_while(|segment| !is_needed(segment)).count()
     }
 
     /// The segment of an entry, and where it stands there.

@@ -292,10 +292,9 @@ fn a_purge_beyond_the_end_starts_over() {
     assert_eq!(log.purged(), Some(at(4, 99)));
 }
 
-/// The second segment begins behind entries that it truncates itself, so the first may only go
-/// once those are purged.
+/// The second segment begins behind entries that it truncates itself, and then the first goes.
 #[test]
-fn a_purge_keeps_what_a_truncation_in_a_later_segment_needs() {
+fn a_log_may_begin_with_a_segment_that_truncates_what_is_gone() {
     let (mut log, _) = open(FakeDisk::new(), BOOT);
     for index in 0..6 {
         log.append(&entries(1, index..index + 1, 968))
@@ -308,6 +307,12 @@ fn a_purge_keeps_what_a_truncation_in_a_later_segment_needs() {
             .expect("a purge");
         let (mut again, _) = open(log.into_disk(), BOOT);
         assert_eq!(all(&mut again), entries(2, through + 1..5, 100));
+        assert_eq!(again.purged(), Some(at(through.min(2), through)));
+        assert_eq!(
+            again.disk_mut().names().count(),
+            2,
+            "meta and the second segment"
+        );
         log = again;
     }
     log.append(&entries(2, 5..20, 968)).expect("room");
@@ -326,8 +331,16 @@ fn files_that_could_not_be_removed_go_later() {
     log.disk_mut().fail(Operation::Remove, 1);
     assert!(log.purge_through(at(1, 9)).is_err());
     assert_eq!(log.purged(), Some(at(1, 9)));
+    let disk = log.disk_mut().clone();
     log.purge_through(at(1, 9)).expect("the rest");
     assert_eq!(log.disk_mut().names().count(), 2);
+    assert_eq!(disk.names().count(), 3);
+    let (mut log, _) = open(disk, BOOT);
+    assert_eq!(
+        log.disk_mut().names().count(),
+        2,
+        "or the next start removes them"
+    );
 }
 
 #[test]
