@@ -63,7 +63,7 @@
 //! |---|---|
 //! | 0..8 | `LARDRMET` |
 //! | 8..10 | version of the format, 1 |
-//! | 10..12 | 1 has a vote, 2 voted for someone, 4 committed, 8 has purged, 16 clean, 32 doubted, 64 trusted something, 128 acknowledges only what is synced, 256 being wiped |
+//! | 10..12 | flags |
 //! | 16..32 | vote: term, candidate |
 //! | 32..48 | purged through: term, index |
 //! | 48..56 | first segment |
@@ -72,14 +72,18 @@
 //! | 88..104 | trusted through: term, index |
 //! | 140..144 | checksum of 0..140 |
 //!
+//! Flags: 1 has a vote, 2 voted for someone, 4 committed, 8 has purged, 16 clean, 32 doubted,
+//! 64 trusts something, 128 acknowledges only what is synced, 256 is being wiped.
+//!
 //! Every later version keeps magic, version and the place of the checksum in both headers, so that
 //! an older program can tell a newer file from a damaged one.
 //!
 //! # Truncation
 //!
 //! A truncation is a record, not a cut of files: it stands before the entries that replace the
-//! truncated ones, in the same file, so no crash can lose it and keep them. Cutting files would need
-//! a sync of the folder per removed segment to come to the same. The dead bytes go with a purge.
+//! truncated ones, in the same file, so no crash can lose it and keep them. Cutting files would
+//! need a sync of the folder per removed segment to come to the same. The dead bytes go with a
+//! purge.
 //!
 //! # After a crash
 //!

@@ -247,7 +247,7 @@ proptest! {
         let end: &[u8] = if keep_end { &whole[end..] } else { &[] };
         disk.put(name, Some(&[&whole[..from], &rubbish, end].concat()));
         if let Ok((mut log, opened)) = try_open(disk, boot) {
-            prop_assert!(opened.torn.is_some() || rubbish.is_empty() || opened.restart != Restart::Clean);
+            prop_assert!(!is_clean || (opened.restart == Restart::Clean && opened.torn.is_none()));
             let read = all(&mut log);
             // A file that only became shorter shows what the log was before, as no other file
             // says how long it was: also before the truncation that it held.

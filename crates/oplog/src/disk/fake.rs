@@ -1,13 +1,12 @@
 //! A disk in memory that tells written bytes from durable ones, and loses power from a seed.
 
+mod file;
+
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 
+use self::file::{Dice, FakeFile};
 use super::{Disk, DiskError};
-
-/// What a loss of power leaves and destroys in units of.
-const SECTOR_BYTES: usize = 512;
 
 /// The operations of a [`Disk`], to say which is to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,17 +50,6 @@ pub struct FakeDisk {
     faults: Vec<(Operation, u64)>,
     operations_left: Option<u64>,
     syncs: u64,
-}
-
-/// The durable bytes are `current[..floor]` and `old_tail`.
-#[derive(Debug, Clone, Default)]
-struct FakeFile {
-    current: Vec<u8>,
-    floor: usize,
-    /// Durable bytes that were cut off, and the cut is not durable.
-    old_tail: Vec<u8>,
-    /// Bytes whose sync failed: readable, and gone with the power whatever is synced later.
-    doomed: Option<Range<usize>>,
 }
 
 #[derive(Debug, Clone)]
@@ -135,12 +123,7 @@ impl FakeDisk {
         self.names.remove(name);
         self.durable_names.remove(name);
         if let Some(bytes) = bytes {
-            let file = FakeFile {
-                current: bytes.to_vec(),
-                floor: bytes.len(),
-                ..FakeFile::default()
-            };
-            self.files.insert(id, file);
+            self.files.insert(id, FakeFile::durable(bytes));
             self.names.insert(name.to_owned(), id);
             self.durable_names.insert(name.to_owned(), id);
         }
@@ -149,10 +132,7 @@ impl FakeDisk {
     /// Cuts the power and leaves exactly what was synced.
     pub fn cut_at_synced(&mut self) {
         self.names = self.durable_names.clone();
-        self.restart(|file| {
-            file.current.truncate(file.floor);
-            file.current.append(&mut file.old_tail);
-        });
+        self.restart(FakeFile::undo);
     }
 
     /// Cuts the power. What was synced stays. Of each unsynced tail stays a part from its
@@ -179,12 +159,7 @@ impl FakeDisk {
             .retain(|id, _| names.values().any(|named| named == id));
         for file in self.files.values_mut() {
             each(file);
-            if let Some(doomed) = file.doomed.take() {
-                let end = doomed.end.min(file.current.len());
-                file.current[doomed.start.min(end)..end].fill(0);
-            }
-            file.floor = file.current.len();
-            file.old_tail.clear();
+            file.settle();
         }
     }
 
@@ -241,38 +216,6 @@ impl Change {
             }
             Self::Remove(name) => {
                 names.remove(&name);
-            }
-        }
-    }
-}
-
-impl FakeFile {
-    fn crash(&mut self, dice: &mut Dice) {
-        if !self.old_tail.is_empty() && dice.below(2) == 0 {
-            self.current.truncate(self.floor);
-            self.current.append(&mut self.old_tail);
-            return;
-        }
-        let whole = self.current.len();
-        let keep = self.floor + dice.below(whole - self.floor + 1);
-        let reach = keep + dice.below(whole - keep + 1);
-        match dice.below(4) {
-            0 => self.current.truncate(keep),
-            1 => {
-                self.current.truncate(reach);
-                self.current[keep..].fill(0);
-            }
-            2 => {
-                self.current.truncate(reach);
-                self.current[keep..].fill_with(|| dice.byte());
-            }
-            _ => {
-                for at in (self.floor..whole).step_by(SECTOR_BYTES) {
-                    if dice.below(4) == 0 {
-                        let end = whole.min(at + SECTOR_BYTES);
-                        self.current[at..end].fill(0);
-                    }
-                }
             }
         }
     }
@@ -338,13 +281,7 @@ impl Disk for FakeDisk {
     fn truncate(&mut self, name: &str, length: u64) -> Outcome {
         self.allow(Operation::Truncate, "cut", name)?;
         let file = self.file("cut", name)?;
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        if length < file.floor {
-            let cut = file.current[length..file.floor].to_vec();
-            file.old_tail.splice(0..0, cut);
-            file.floor = length;
-        }
-        file.current.truncate(length);
+        file.cut(usize::try_from(length).unwrap_or(usize::MAX));
         Ok(())
     }
 
@@ -391,28 +328,5 @@ impl Disk for FakeDisk {
         }
         self.changes.push(Change::Remove(name.to_owned()));
         Ok(())
-    }
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same on every machine.
-#[derive(Debug)]
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// From 0 to `bound - 1`; `bound` is at least 1. The bias is of no matter here.
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.next() as u8
     }
 }
