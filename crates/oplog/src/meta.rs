@@ -3,6 +3,7 @@
 use crate::disk::{Disk, DiskError};
 use crate::error::LogError;
 use crate::format::{FORMAT_VERSION, u32_at, u64_at};
+use crate::reserve;
 use crate::{BootId, Position, SyncPolicy, Vote};
 
 /// The file's name.
@@ -174,7 +175,12 @@ impl Meta {
             disk.create(META_NEW)?;
             disk.append(META_NEW, &self.encode())
         };
-        begin(disk).map_err(StoreError::Unchanged)?;
+        begin(disk)
+            .or_else(|cause| match cause.is_full() && reserve::release(disk) {
+                true => begin(disk),
+                false => Err(cause),
+            })
+            .map_err(StoreError::Unchanged)?;
         let mut finish = || {
             disk.sync(META_NEW)?;
             disk.rename(META_NEW, META)?;

@@ -6,6 +6,7 @@ use crate::format::{Flaw, Header, SEGMENT_HEADER_BYTES};
 use crate::log::{Log, create_segment};
 use crate::meta::{META, META_NEW, Meta};
 use crate::options::{BATCH_BYTES_MAX, SEGMENT_BYTES_MAX};
+use crate::reserve;
 use crate::scan::{Scan, TornAt, segment_name, sequence_of};
 use crate::{BootId, Opened, Options, Position, Restart, SyncPolicy, Torn, Trust};
 
@@ -146,6 +147,7 @@ fn finish<D: Disk>(
             .map_err(LogError::Unknown)?;
     }
     meta.store(&mut disk)?;
+    reserve::keep(&mut disk);
     let last = scan.index.last();
     let opened = Opened {
         restart,

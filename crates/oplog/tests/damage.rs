@@ -36,10 +36,15 @@ fn is_damaged(error: &LogError) -> bool {
     matches!(error, LogError::Damaged { .. })
 }
 
+/// The files that say something.
+fn names(disk: &FakeDisk) -> Vec<String> {
+    let names = disk.names().filter(|name| *name != "reserve");
+    names.map(str::to_owned).collect()
+}
+
 /// Every byte of every file, once each.
 fn each_flip(disk: &FakeDisk, mut check: impl FnMut(FakeDisk, &str, usize)) {
-    let names: Vec<String> = disk.names().map(str::to_owned).collect();
-    for name in names {
+    for name in names(disk) {
         let whole = disk.bytes(&name).expect("a file");
         for offset in 0..whole.len() {
             let mut bytes = whole.to_vec();
@@ -55,7 +60,11 @@ fn each_flip(disk: &FakeDisk, mut check: impl FnMut(FakeDisk, &str, usize)) {
 fn the_log_of_these_tests_has_what_they_flip() {
     let mut log = log();
     assert_eq!(all(&mut log), wanted());
-    assert_eq!(log.disk_mut().names().count(), 4, "meta and three segments");
+    assert_eq!(
+        log.disk_mut().names().count(),
+        5,
+        "meta, reserve, three segments"
+    );
 }
 
 #[test]
@@ -150,7 +159,7 @@ fn what_rots_while_the_log_is_open_is_not_served() {
 #[test]
 fn a_file_that_is_gone_is_damage() {
     let disk = log().into_disk();
-    let names: Vec<String> = disk.names().map(str::to_owned).collect();
+    let names = names(&disk);
     for name in &names[..names.len() - 1] {
         for boot in [BOOT, NEXT_BOOT] {
             let mut disk = disk.clone();
@@ -239,7 +248,7 @@ proptest! {
             log.mark_clean().expect("a clean stop");
         }
         let mut disk = log.into_disk();
-        let names: Vec<String> = disk.names().map(str::to_owned).collect();
+        let names = names(&disk);
         let name = which.get(&names);
         let whole = disk.bytes(name).expect("a file").to_vec();
         let from = from.index(whole.len() + 1);

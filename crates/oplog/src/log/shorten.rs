@@ -6,6 +6,7 @@ use crate::disk::Disk;
 use crate::error::LogError;
 use crate::format::Kind;
 use crate::meta::Meta;
+use crate::reserve;
 use crate::scan::segment_name;
 
 impl<D: Disk> Log<D> {
@@ -52,6 +53,7 @@ impl<D: Disk> Log<D> {
             }
             self.obsolete.pop();
         }
+        reserve::keep(&mut self.disk);
         Ok(())
     }
 
@@ -68,7 +70,14 @@ impl<D: Disk> Log<D> {
         }
         // What is purged must be durable, or else a log could end before its own beginning.
         if is_beyond {
-            self.begin_segment(Some(through), true)?;
+            match self.begin_segment(Some(through), true) {
+                Err(LogError::Disk(cause))
+                    if cause.is_full() && reserve::release(&mut self.disk) =>
+                {
+                    self.begin_segment(Some(through), true)?;
+                }
+                other => other?,
+            }
         } else {
             self.make_durable()?;
         }
