@@ -72,11 +72,11 @@
 //! | 88..104 | trusted through: term, index |
 //! | 140..144 | checksum of 0..140 |
 //!
-//! `reserve`: 16 KiB of nothing, given free when `meta` or a purge finds the disk full, and set
-//! aside again after a purge.
-//!
-//! Flags of `meta`: 1 has a vote, 2 voted for someone, 4 committed, 8 has purged, 16 clean, 32 doubted,
+//! Flags: 1 has a vote, 2 voted for someone, 4 committed, 8 has purged, 16 clean, 32 doubted,
 //! 64 trusts something, 128 acknowledges only what is synced, 256 is being wiped.
+//!
+//! `reserve`: 16 KiB that mean nothing. They are given free when a vote or a purge finds the disk
+//! full, and set aside again after a purge and at a start.
 //!
 //! Every later version keeps magic, version and the place of the checksum in both headers, so that
 //! an older program can tell a newer file from a damaged one.

@@ -4,7 +4,8 @@ use crate::disk::{Disk, DiskError};
 
 /// The file's name.
 const RESERVE: &str = "reserve";
-/// Four blocks of most file systems: a new state, a new segment's header, and what the folder takes.
+/// Four blocks of most file systems: a new state, a new segment's header, and what the folder
+/// takes.
 const RESERVE_BYTES: usize = 16 << 10;
 
 /// Sets room aside, if there is any and it is not yet. A log without it works too, so no failure
