@@ -1,0 +1,126 @@
+//! One suite for every disk, and what only the real one has: modes, a lock, paths in errors.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the test looks at what the real disk left in its folder"
+)]
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use larder_oplog::{Disk, FakeDisk, StdDisk};
+
+use crate::steps::{BOOT, NEXT_BOOT, all, at, entries, open};
+
+fn read(disk: &mut dyn Disk, name: &str) -> Vec<u8> {
+    let length = disk.length(name).expect("a length");
+    let mut bytes = vec![0; length as usize];
+    disk.read_at(name, 0, &mut bytes).expect("bytes");
+    bytes
+}
+
+fn suite(disk: &mut dyn Disk) {
+    assert_eq!(disk.list().expect("a list"), [""; 0]);
+    for name in ["b", "a"] {
+        disk.create(name).expect("a file");
+    }
+    assert!(disk.create("a").is_err(), "there is one");
+    assert_eq!(disk.list().expect("a list"), ["a", "b"]);
+
+    disk.append("a", b"hello ").expect("room");
+    disk.append("a", b"world").expect("room");
+    assert_eq!(read(disk, "a"), b"hello world");
+    let mut word = [0; 5];
+    disk.read_at("a", 6, &mut word).expect("bytes");
+    assert_eq!(&word, b"world");
+    let short = disk.read_at("a", 7, &mut word).expect_err("the end");
+    assert!(short.is_short() && !short.is_full() && !short.is_missing());
+    disk.read_at("a", 11, &mut []).expect("nothing to read");
+
+    disk.truncate("a", 5).expect("a cut");
+    disk.append("a", b"!").expect("room");
+    disk.sync("a").expect("a sync");
+    assert_eq!(read(disk, "a"), b"hello!");
+
+    disk.append("b", b"other").expect("room");
+    disk.rename("a", "b").expect("a name");
+    disk.sync_folder().expect("a sync");
+    assert_eq!(disk.list().expect("a list"), ["b"]);
+    assert_eq!(read(disk, "b"), b"hello!");
+    disk.append("b", b"?").expect("room");
+    assert_eq!(read(disk, "b"), b"hello!?");
+    disk.create("a").expect("its name is free");
+    assert_eq!(read(disk, "a"), b"");
+
+    disk.remove("b").expect("a file");
+    let missing = disk.remove("b").expect_err("it is gone");
+    assert!(missing.is_missing() && missing.to_string().contains("b;"));
+    for outcome in [
+        disk.length("b").map(drop),
+        disk.append("b", b"x"),
+        disk.truncate("b", 0),
+        disk.sync("b"),
+        disk.rename("b", "c"),
+        disk.read_at("b", 0, &mut word),
+    ] {
+        assert!(outcome.expect_err("it is gone").is_missing());
+    }
+    // More files than stay open at once.
+    for nth in 0..40 {
+        let name = format!("many-{nth:02}");
+        disk.create(&name).expect("a file");
+        disk.append(&name, &[nth]).expect("room");
+        disk.sync(&name).expect("a sync");
+    }
+    for nth in 0..40 {
+        assert_eq!(read(disk, &format!("many-{nth:02}")), [nth]);
+    }
+}
+
+#[test]
+fn the_fake_disk_conforms() {
+    suite(&mut FakeDisk::new());
+}
+
+#[test]
+fn the_real_disk_conforms() {
+    let folder = tempfile::tempdir().expect("a folder");
+    suite(&mut StdDisk::open(folder.path()).expect("a disk"));
+}
+
+#[test]
+fn a_folder_is_for_its_owner_only() {
+    let above = tempfile::tempdir().expect("a folder");
+    let folder = above.path().join("deep/log");
+    let mut disk = StdDisk::open(&folder).expect("a disk");
+    disk.create("a").expect("a file");
+    let mode = |path: &std::path::Path| {
+        let metadata = std::fs::metadata(path).expect("metadata");
+        metadata.permissions().mode() & 0o777
+    };
+    assert_eq!(mode(&folder), 0o700);
+    assert_eq!(mode(&folder.join("a")), 0o600);
+    let second = StdDisk::open(&folder).expect_err("it is locked");
+    assert!(
+        second.to_string().contains("stop the other process"),
+        "{second}"
+    );
+    assert!(second.to_string().contains("deep/log"), "{second}");
+    drop(disk);
+    StdDisk::open(&folder).expect("it is free again");
+}
+
+#[test]
+fn a_log_lives_on_a_real_disk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = || StdDisk::open(folder.path()).expect("a disk");
+    let (mut log, _) = open(disk(), BOOT);
+    log.append(&entries(1, 0..30, 500)).expect("room");
+    assert_eq!(log.sync().expect("a sync"), Some(at(1, 29)));
+    log.append(&entries(2, 30..40, 500)).expect("room");
+    log.truncate_from(35).expect("a truncation");
+    log.purge_through(at(1, 12)).expect("a purge");
+    log.mark_clean().expect("a clean stop");
+    drop(log);
+    let (mut log, _) = open(disk(), NEXT_BOOT);
+    let wanted = [entries(1, 13..30, 500), entries(2, 30..35, 500)].concat();
+    assert_eq!(all(&mut log), wanted);
+}

@@ -1,0 +1,16 @@
+//! The suites of the log: both disks, calls and their errors, damage, and a model under crashes.
+//!
+//! `cfg(test)` tells the lints what the test profile implies.
+
+#[cfg(test)]
+mod calls;
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod crashes;
+#[cfg(test)]
+mod damage;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod steps;
