@@ -1,5 +1,6 @@
-//! The durable bytes of one replica's log. What an entry says, and who agreed on it, is for
-//! others: here it has a position (term, index) and a payload.
+//! The durable bytes of one replica: its log, and the records that entries and snapshots consist
+//! of. Who agreed on an entry is for others. To the log it has a position (term, index) and a
+//! payload; what the payload says, [`decode_ops`] and [`decode_parts`] know.
 //!
 //! A [`Log`] is synchronous and has one owner. It reads no clock and starts no thread: the owner
 //! calls [`Log::sync`] when [`Log::next_sync_ms`] says so. All files go through a [`Disk`]:
@@ -126,6 +127,7 @@ mod log;
 mod meta;
 mod open;
 mod options;
+mod record;
 mod reserve;
 mod scan;
 
@@ -137,6 +139,7 @@ pub use format::{ENTRY_BYTES_MAX, FORMAT_VERSION, RECORD_HEADER_BYTES, SEGMENT_H
 pub use log::Log;
 pub use open::wipe;
 pub use options::{BATCH_BYTES_MAX, Options, SEGMENT_BYTES_MAX, SETTLE_MS, SyncPolicy};
+pub use record::{RecordError, decode_ops, decode_parts, encode_ops, encode_parts};
 
 /// Where an entry stands in the log. Terms never fall, indexes rise by one from 0 on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,4 +13,6 @@ mod damage;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod records;
+#[cfg(test)]
 mod steps;

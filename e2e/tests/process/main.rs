@@ -74,6 +74,10 @@ fn main() -> ExitCode {
             moves::no_read_fails,
         ),
         test(
+            "process_an_agent_that_returns_gets_its_replicas_again",
+            moves::replicas_return,
+        ),
+        test(
             "process_a_master_killed_empties_the_pool",
             death::master_killed,
         ),

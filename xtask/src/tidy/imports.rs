@@ -51,7 +51,7 @@ const TABLE: [Row; 13] = [
     row("wire", &["types"], &["kube"]),
     row(
         "oplog",
-        &[],
+        &["store", "types"],
         &["tokio", "rand", "kube", "openraft", "tracing"],
     ),
     row("transfer", &["wire", "types", "telemetry"], &["kube"]),

@@ -11,7 +11,7 @@ use crate::place::{Candidate, Need, Site, Wanted, hosts};
 use crate::quota::{Charge, Exceeded};
 use crate::reply::Refusal;
 use crate::request::{MAX_REPLICAS, PutMode, Request};
-use crate::state::{Agent, State};
+use crate::state::{Agent, State, Tenant};
 
 /// What an accepted start asks for.
 pub(super) struct Ask<'a> {
@@ -105,15 +105,7 @@ impl Leader {
             (Pin::Hard, _) | (Pin::None, Some(Pin::Hard)) => asked.bytes,
             _ => 0,
         };
-        // Where pins may fill all of a limit, what bounds the put is the limit: it is told below.
-        let limit_bytes = held.policy.limit_bytes;
-        let limits_first = limit_bytes.is_some_and(|limit_bytes| {
-            pinned_bytes > 0 && limit_bytes <= self.limit_pinned_bytes(state, tenant)
-        });
-        if !limits_first {
-            let admitted = self.admit_pinned(state, (tenant, held), pinned_bytes);
-            admitted.inspect_err(|_| self.evict.refused(tenant))?;
-        }
+        self.pins_fit(state, (tenant, held), pinned_bytes)?;
         let ask = Ask {
             session: *session,
             tenant,
@@ -141,6 +133,25 @@ impl Leader {
         let held_bytes = held_bytes.saturating_add(held.used_bytes);
         let bytes = held_bytes.saturating_add(asked.bytes);
         self.grant_best(state, &ask, bytes, now, random)
+    }
+
+    /// Whether the tenant may pin so many bytes more. Where pins may fill all of a limit, what
+    /// bounds a put is the limit, and that is told.
+    fn pins_fit(
+        &mut self,
+        state: &State,
+        (tenant, held): (&TenantId, &Tenant),
+        pinned_bytes: u64,
+    ) -> Result<(), Stop> {
+        let limit_bytes = held.policy.limit_bytes;
+        let limits_first = limit_bytes.is_some_and(|limit_bytes| {
+            pinned_bytes > 0 && limit_bytes <= self.limit_pinned_bytes(state, tenant)
+        });
+        if limits_first {
+            return Ok(());
+        }
+        let admitted = self.admit_pinned(state, (tenant, held), pinned_bytes);
+        admitted.inspect_err(|_| self.evict.refused(tenant))
     }
 
     /// Whether a put may take the place of an object.

@@ -323,14 +323,17 @@ const ADMIN: &[Page] = &[
     admin(
         &["PUT", "DELETE"],
         "/v1/tenants/{id}",
-        "Make a tenant or replace all of its policy: `access`, `guaranteed_bytes`, `limit_bytes`, `limit_objects`, `limit_pinned_bytes`, `view_bytes`, `borrowing`, `on_exceed`, `cohort`, of which those left out get their defaults (no limit, no guarantee); delete it with all that it holds.",
+        "Make a tenant or replace all of its policy: `access`, `guaranteed_bytes`, `limit_bytes`, \
+         `limit_objects`, `limit_pinned_bytes`, `view_bytes`, `borrowing`, `on_exceed`, \
+         `cohort`, of which those left out get their defaults (no limit, no guarantee); delete it \
+         with all that it holds.",
     ),
     admin(
         &["GET", "DELETE"],
         "/v1/tenants/{id}/objects",
-        "List or remove objects: `pattern` (a regular expression), `prefix` (the text itself), `after` (in hex, as `next` is); \
-         `if_unleased` leaves what a lease protects. `next` of an answer is `after` of the next \
-         call.",
+        "List or remove objects: `pattern` (a regular expression), `prefix` (the text itself), \
+         `after` (in hex, as `next` is); `if_unleased` leaves what a lease protects. `next` of an \
+         answer is `after` of the next call.",
     ),
     admin(
         &["GET"],
@@ -341,7 +344,9 @@ const ADMIN: &[Page] = &[
     admin(
         &["GET", "PUT", "DELETE"],
         "/v1/quotas/{name}",
-        "One quota; make it or replace all of it: `guaranteed_bytes`, `limit_bytes`, `limit_objects`, `limit_pinned_bytes`, `borrowing`, `on_exceed`; release its tenants from it.",
+        "One quota; make it or replace all of it: `guaranteed_bytes`, `limit_bytes`, \
+         `limit_objects`, `limit_pinned_bytes`, `borrowing`, `on_exceed`; release its tenants from \
+         it.",
     ),
     admin(
         &["GET"],
