@@ -130,11 +130,16 @@ fn show(usage: &TenantUsage, size: Option<u64>, refused: Option<&QuotaBound>) ->
         |size| format!("a put of {}", show_bytes(size)),
     );
     lines.push(match refused {
-        None => format!("now         {what} is admitted"),
+        None if usage.pool_capacity_bytes == 0 => {
+            format!("now         the quota admits {what}, but no agent offers memory")
+        }
+        None => format!("now         the quota admits {what}"),
         Some(bound) => {
             let does = match bound.on_exceed {
-                OnExceed::EvictOwn => "evicts the tenant's own coldest objects first, else it",
-                OnExceed::Refuse => "",
+                OnExceed::EvictOwn if may_fit(bound, size, usage.replica_factor) => {
+                    "evicts the tenant's own coldest objects first, else it"
+                }
+                OnExceed::EvictOwn | OnExceed::Refuse => "",
             };
             let reason = bound.kind.reason();
             format!(
@@ -145,6 +150,16 @@ fn show(usage: &TenantUsage, size: Option<u64>, refused: Option<&QuotaBound>) ->
         }
     });
     lines.join("\n")
+}
+
+/// Whether a put could fit this bound if objects of the tenant went.
+fn may_fit(bound: &QuotaBound, size_bytes: Option<u64>, replicas: u8) -> bool {
+    let is_bytes = matches!(bound.kind, BoundKind::Bytes | BoundKind::CohortBytes);
+    let asked = match size_bytes.filter(|_| is_bytes) {
+        Some(size_bytes) => size_bytes.saturating_mul(u64::from(replicas)),
+        None => 1,
+    };
+    bound.charged > 0 && bound.limit.is_none_or(|limit| asked <= limit)
 }
 
 fn bound_line(bound: &QuotaBound) -> String {
@@ -252,9 +267,31 @@ mod tests {
         let refused = |size| usage.quota.refused_by(size, usage.replica_factor);
         let fits = show(&usage, Some(1 << 20), refused(1 << 20));
         assert!(
-            fits.ends_with("now         a put of 1.0 MiB is admitted"),
+            fits.ends_with("now         the quota admits a put of 1.0 MiB"),
             "{fits}"
         );
+        let empty = TenantUsage {
+            pool_capacity_bytes: 0,
+            ..usage.clone()
+        };
+        let nowhere = show(&empty, None, None);
+        assert!(
+            nowhere.ends_with("a put, but no agent offers memory"),
+            "{nowhere}"
+        );
+        let bound = |limit, charged| QuotaBound {
+            limit: Some(limit),
+            charged,
+            kind: BoundKind::Bytes,
+            room: Some(0),
+            on_exceed: OnExceed::EvictOwn,
+        };
+        assert!(may_fit(&bound(4, 4), Some(2), 2) && may_fit(&bound(4, 4), None, 2));
+        assert!(
+            !may_fit(&bound(4, 4), Some(3), 2),
+            "more than the whole limit"
+        );
+        assert!(!may_fit(&bound(4, 0), Some(1), 1), "nothing to evict");
         let large = show(&usage, Some(2 << 20), refused(2 << 20));
         assert!(large.contains("is refused with quota_borrow: "), "{large}");
         assert!(large.contains("own objects: 3 charged, 7 more"), "{large}");
