@@ -138,7 +138,11 @@ fn show(
     match stat.attributes.pin {
         Pin::None => {}
         Pin::Hard => human += ", pinned hard",
-        Pin::Soft { .. } => human += &format!(", pinned for {} s", stat.pin_left_ms / 1000),
+        // Over: nothing protects it any more, though its wish is still known.
+        Pin::Soft { .. } if stat.pin_left_ms == 0 => {}
+        Pin::Soft { .. } => {
+            human += &format!(", pinned for {} s", stat.pin_left_ms.div_ceil(1000));
+        }
     }
     if stat.leased {
         human += ", leased";
