@@ -125,11 +125,17 @@ fn show(usage: &TenantUsage, size: Option<u64>, refused: Option<&QuotaBound>) ->
         ));
     }
     lines.extend(quota.bounds.iter().map(bound_line));
+    lines.push(verdict_line(usage, size, refused));
+    lines.join("\n")
+}
+
+/// Whether a put is admitted now.
+fn verdict_line(usage: &TenantUsage, size: Option<u64>, refused: Option<&QuotaBound>) -> String {
     let what = size.map_or_else(
         || "a put".to_owned(),
         |size| format!("a put of {}", show_bytes(size)),
     );
-    lines.push(match refused {
+    match refused {
         None if usage.pool_capacity_bytes == 0 => {
             format!("now         the quota admits {what}, but no agent offers memory")
         }
@@ -148,8 +154,7 @@ fn show(usage: &TenantUsage, size: Option<u64>, refused: Option<&QuotaBound>) ->
                 reason.advice()
             )
         }
-    });
-    lines.join("\n")
+    }
 }
 
 /// Whether a put could fit this bound if objects of the tenant went.

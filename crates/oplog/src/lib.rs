@@ -130,6 +130,7 @@ mod options;
 mod record;
 mod reserve;
 mod scan;
+mod snapshot;
 
 use std::fmt;
 
@@ -140,6 +141,9 @@ pub use log::Log;
 pub use open::wipe;
 pub use options::{BATCH_BYTES_MAX, Options, SEGMENT_BYTES_MAX, SETTLE_MS, SyncPolicy};
 pub use record::{RecordError, decode_ops, decode_parts, encode_ops, encode_parts};
+pub use snapshot::{
+    BLOCK_BYTES_MAX, SnapshotError, SnapshotReader, SnapshotWriter, remove_snapshot, snapshots,
+};
 
 /// Where an entry stands in the log. Terms never fall, indexes rise by one from 0 on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

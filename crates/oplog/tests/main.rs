@@ -15,4 +15,6 @@ mod model;
 #[cfg(test)]
 mod records;
 #[cfg(test)]
+mod snapshots;
+#[cfg(test)]
 mod steps;
