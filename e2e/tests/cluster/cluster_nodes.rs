@@ -263,13 +263,25 @@ fn lose_the_master(pool: &Pool<'_>, home: &str, master: &str, stays: &str) -> Re
     // Else the new pod may be placed there too.
     until("the dead node to take no pods", LIMIT, || {
         let node = scene.cluster.kubectl().get(&["node", home])?;
-        let taints = node["spec"]["taints"].to_string();
-        let holds = taints.contains("node.kubernetes.io/unreachable");
-        Ok(Look::holds(holds, &taints))
+        // The taint that stops the scheduler; of the one that evicts every pod tolerates a while.
+        let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        let holds = taints.any(|taint| {
+            taint["key"] == json!("node.kubernetes.io/unreachable")
+                && taint["effect"] == json!("NoSchedule")
+        });
+        Ok(Look::holds(holds, &node["spec"]["taints"].to_string()))
     })?;
-    scene.kubectl(&["delete", "pod", master, "--force", "--grace-period=0"])?;
+    let delete = ["delete", "pod", master, "--force", "--grace-period=0"];
+    scene.kubectl(&delete)?;
     until("a new master", LIMIT, || {
         let pods = pool.pods("master")?;
+        // The scheduler hears of taints a moment later.
+        let is_astray = |pod: &Value| {
+            pod["spec"]["nodeName"] == json!(home) && pod["metadata"]["deletionTimestamp"].is_null()
+        };
+        if pods.iter().any(is_astray) {
+            scene.kubectl(&delete)?;
+        }
         let is_new = |pod: &Value| text(&pod["metadata"]["uid"]) != before && is_ready(pod);
         Ok(Look::holds(
             pods.iter().any(is_new),
