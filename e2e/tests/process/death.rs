@@ -73,17 +73,22 @@ pub(crate) fn client_killed() -> Result<()> {
         })?;
         writer.kill()?;
         writer.wait()?;
-        // What was acknowledged is whole; what was not is gone. Both can be removed.
-        let listed = runtime.block_on(watcher.list(prefix.as_bytes(), None, 1000))?;
-        for (name, size_bytes) in listed.entries {
-            let got = runtime.block_on(watcher.get(name.clone()))?;
-            ensure!(
-                got.len() as u64 == size_bytes,
-                "short: {} of {size_bytes}",
-                got.len()
-            );
-            runtime.block_on(watcher.remove(name))?;
-        }
+        // What was acknowledged is whole; what was not is gone. Both can be removed. The end of a
+        // put may have been on its way when its writer died.
+        until("nothing is left", || {
+            let listed = runtime.block_on(watcher.list(prefix.as_bytes(), None, 1000))?;
+            for (name, size_bytes) in listed.entries {
+                let got = runtime.block_on(watcher.get(name.clone()))?;
+                ensure!(
+                    got.len() as u64 == size_bytes,
+                    "short: {} of {size_bytes}",
+                    got.len()
+                );
+                runtime.block_on(watcher.remove(name))?;
+            }
+            let usage = runtime.block_on(watcher.usage())?;
+            Ok((usage.objects == 0 && usage.reserved_bytes == 0).then_some(()))
+        })?;
         runtime.block_on(settled(&watcher, &key(&format!("{prefix}0"))?))?;
     }
     Ok(())
