@@ -236,8 +236,12 @@ impl Queue {
     }
 
     /// A missing replica was made.
-    pub(crate) const fn mended(&mut self) {
+    pub(crate) fn mended(&mut self) {
         self.missing = self.missing.saturating_sub(1);
+        // A walk that is under way may have counted it already: it counts once more.
+        if matches!(self.tables.walk, Walk::Goes(_)) {
+            self.tables.again = true;
+        }
     }
 
     /// Whether one more that waits for this fits.

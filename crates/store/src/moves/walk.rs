@@ -9,7 +9,7 @@ use crate::segment::{Slab, SlabKey};
 use crate::state::State;
 
 /// The most objects that one turn looks at.
-const WALKED_MAX: usize = 4_096;
+const WALKED_MAX: usize = 1_024;
 
 impl Leader {
     /// Looks at the next objects of the tables.

@@ -121,7 +121,7 @@ fn an_agent_that_returns_empty_gets_its_replicas_again() {
         world.disconnect(0, true);
         world.agents[0].restart();
         world.settle();
-        world.turns(60);
+        world.turns(120);
         assert_eq!(world.leader.missing_replicas(), 0);
         for number in 0..objects {
             assert_eq!(
@@ -132,7 +132,7 @@ fn an_agent_that_returns_empty_gets_its_replicas_again() {
         }
         // And what is lost with the other one is there.
         lose(&mut world, 1);
-        world.turns(10);
+        world.turns(20);
         assert_eq!(world.leader.missing_replicas(), objects);
         all_read(&world);
     }
