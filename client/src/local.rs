@@ -151,3 +151,25 @@ async fn connect(socket: &Path, session: &SessionSource) -> Result<LocalAgent, S
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// It waits no longer than a call may take: the hello of the agent is still open then.
+    #[tokio::test]
+    async fn a_silent_agent_does_not_hold_a_client_up() {
+        let name = format!("larder-silent-{}", std::process::id());
+        let socket = std::env::temp_dir().join(name);
+        let silent = UnixListener::bind(&socket).expect("a socket");
+        let session = SessionSource::fixed(Vec::new(), "test", Incarnation(1));
+        let mut local = Local::start(socket.clone(), session);
+        local.settled(Duration::from_millis(1)).await;
+        assert!(local.current().is_none());
+        assert_eq!(local.why_not(), "the agent on this node is being connected");
+        drop(silent);
+        std::fs::remove_file(socket).expect("removed");
+    }
+}

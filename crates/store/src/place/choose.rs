@@ -1,7 +1,8 @@
 //! The choice among candidates: a function of what was surveyed and of the lots.
 //!
 //! Replicas of an object never share a host; after that those agents are best that were preferred,
-//! that hold a small tenant already, that share least with the other replicas, that are not
+//! that hold a small tenant already and have room below their high watermark, that share least with
+//! the other replicas, that are not
 //! overloaded, and that take the replica in one piece. Among equals two are drawn, each in
 //! proportion to its weight, and the one of which the larger part is free gets the replica ("power
 //! of two choices": Mitzenmacher 2001). An agent is one of two draws with at most twice its part

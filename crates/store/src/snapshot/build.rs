@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_types::{Extent, Key, SegmentId, SlabRef, TenantId, layout};
+use larder_types::{AgentId, Extent, Key, SegmentId, SlabRef, TenantId, layout};
 
 use super::Part;
 use crate::alloc::Allocator;
@@ -186,7 +186,7 @@ fn add_agent(state: &mut State, part: Part) -> bool {
 fn add_segment(
     state: &mut State,
     new: MountedSegment,
-    agent: larder_types::AgentId,
+    agent: AgentId,
     is_lost: bool,
 ) -> Result<bool, Misfit> {
     // Indexes of slabs have 16 bits; a mount with more is refused.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use larder_types::{Key, QuotaName, SegmentId, TaskId, TenantId};
+use larder_types::{AgentId, Key, QuotaName, SegmentId, TaskId, TenantId};
 
 use super::Part;
 use crate::objects::{Object, ObjectRef};
 use crate::op::MountedSegment;
-use crate::segment::{Segment, SlabKey};
-use crate::state::{Agent, State};
+use crate::segment::{Segment, Slab, SlabKey, slab_key};
+use crate::state::{Agent, State, Tenant};
 
 /// The section that is walked, and the last of it that was handed out.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ enum At {
     Head,
     Quotas(Option<QuotaName>),
     Tenants(Option<TenantId>),
-    Agents(Option<larder_types::AgentId>),
+    Agents(Option<AgentId>),
     Segments {
         is_lost: bool,
         after: Option<SegmentId>,
@@ -81,7 +81,7 @@ fn step(state: &State, at: &At, most: usize) -> (Vec<Part>, At) {
             )
         }
         At::Tenants(after) => {
-            let part = |tenant: &TenantId, held: &crate::state::Tenant| Part::Tenant {
+            let part = |tenant: &TenantId, held: &Tenant| Part::Tenant {
                 tenant: tenant.clone(),
                 policy: held.policy.clone(),
                 deleting: held.deleting,
@@ -159,7 +159,7 @@ fn head(state: &State) -> Part {
     }
 }
 
-fn agent(id: larder_types::AgentId, agent: &Agent) -> Part {
+fn agent(id: AgentId, agent: &Agent) -> Part {
     let Agent {
         name,
         uid,
@@ -178,6 +178,20 @@ fn agent(id: larder_types::AgentId, agent: &Agent) -> Part {
         draining,
         said,
         set,
+    }
+}
+
+/// Where to go on in a section that is walked over mounted segments and then over lost ones.
+fn in_both<K>(
+    last: Option<K>,
+    is_lost: bool,
+    here: impl Fn(bool, Option<K>) -> At,
+    then: At,
+) -> At {
+    match (last, is_lost) {
+        (Some(last), _) => here(is_lost, Some(last)),
+        (None, false) => here(true, None),
+        (None, true) => then,
     }
 }
 
@@ -208,21 +222,12 @@ fn segments(
         is_lost,
     };
     let (found, last) = section(map(state, is_lost), after.as_ref(), most, part);
-    let next = match (last, is_lost) {
-        (Some(after), _) => At::Segments {
-            is_lost,
-            after: Some(after),
-        },
-        (None, false) => At::Segments {
-            is_lost: true,
-            after: None,
-        },
-        (None, true) => At::Slabs {
-            is_lost: false,
-            after: None,
-        },
+    let here = |is_lost, after| At::Segments { is_lost, after };
+    let then = At::Slabs {
+        is_lost: false,
+        after: None,
     };
-    (found, next)
+    (found, in_both(last, is_lost, here, then))
 }
 
 /// Each slab of these segments from a place on.
@@ -230,7 +235,7 @@ fn slabs_from(
     state: &State,
     is_lost: bool,
     from: SlabKey,
-) -> impl Iterator<Item = (&Segment, u16, &crate::segment::Slab)> {
+) -> impl Iterator<Item = (&Segment, u16, &Slab)> {
     let segments = map(state, is_lost).range(from.0..);
     segments.flat_map(move |(id, segment)| {
         let first = if *id == from.0 { from.1 } else { 0 };
@@ -253,21 +258,12 @@ fn slabs(state: &State, is_lost: bool, after: Option<SlabKey>, most: usize) -> (
         }
     });
     let found = found.collect();
-    let next = match (last, is_lost) {
-        (Some(after), _) => At::Slabs {
-            is_lost,
-            after: Some(after),
-        },
-        (None, false) => At::Slabs {
-            is_lost: true,
-            after: None,
-        },
-        (None, true) => At::Releasing {
-            is_lost: false,
-            after: None,
-        },
+    let here = |is_lost, after| At::Slabs { is_lost, after };
+    let then = At::Releasing {
+        is_lost: false,
+        after: None,
     };
-    (found, next)
+    (found, in_both(last, is_lost, here, then))
 }
 
 fn releasing(
@@ -289,23 +285,14 @@ fn releasing(
         })
     });
     let found: Vec<Part> = behind.take(most).collect();
-    let next = match (found.last(), is_lost) {
-        (
-            Some(Part::Releasing {
-                slab, offset_bytes, ..
-            }),
-            _,
-        ) => At::Releasing {
-            is_lost,
-            after: Some(((slab.segment, slab.index), *offset_bytes)),
-        },
-        (_, false) => At::Releasing {
-            is_lost: true,
-            after: None,
-        },
-        (_, true) => At::Tasks(None),
+    let last = match found.last() {
+        Some(Part::Releasing {
+            slab, offset_bytes, ..
+        }) => Some((slab_key(*slab), *offset_bytes)),
+        _ => None,
     };
-    (found, next)
+    let here = |is_lost, after| At::Releasing { is_lost, after };
+    (found, in_both(last, is_lost, here, At::Tasks(None)))
 }
 
 /// Objects by tenant and key; of one tenant at a time.

@@ -209,7 +209,14 @@ fn a_draining_agent_gets_nothing_new_until_it_is_wanted_again() {
         }
         start
     };
+    let other = number(&world, 1);
     drain(&mut world, leaving, true);
+    drain(&mut world, other, true);
+    let refusal = world.refusal(near("nowhere"));
+    assert_eq!(refusal.reason, Reason::NoAgents);
+    let detail = "0 of them take objects; 2 are being drained";
+    assert!(refusal.detail.contains(detail), "{refusal}");
+    drain(&mut world, other, false);
     world.put(near("a")).expect("room");
     assert!(!agents_of(&world, "a").contains(&leaving));
     drain(&mut world, leaving, false);

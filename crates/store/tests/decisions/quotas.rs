@@ -424,3 +424,37 @@ fn each_refused_put_is_counted_for_its_tenant() {
     assert!(world.put(pinned).is_err());
     assert_eq!(refused(&world), 2);
 }
+
+#[test]
+fn no_more_is_guaranteed_than_may_be_held() {
+    let mut world = World::ready(1, 8, &["red"]);
+    let (guaranteed_bytes, limit_bytes) = (2 * MIB, Some(MIB));
+    let tenant = Request::TenantSet {
+        tenant: tenant("red"),
+        policy: TenantPolicy {
+            guaranteed_bytes,
+            limit_bytes,
+            ..TenantPolicy::default()
+        },
+    };
+    let shared = Request::QuotaSet {
+        quota: quota("shared"),
+        policy: QuotaPolicy {
+            guaranteed_bytes,
+            limit_bytes,
+            ..QuotaPolicy::default()
+        },
+    };
+    for set in [tenant, shared] {
+        assert_eq!(world.reason(set), Reason::BadArgument);
+    }
+    set_quota(
+        &mut world,
+        "shared",
+        QuotaPolicy {
+            guaranteed_bytes: MIB,
+            limit_bytes,
+            ..QuotaPolicy::default()
+        },
+    );
+}
