@@ -1,6 +1,6 @@
 //! The durable bytes of one replica: its log, and the records that entries and snapshots consist
 //! of. Who agreed on an entry is for others. To the log it has a position (term, index) and a
-//! payload; what the payload says, [`decode_ops`] and [`decode_parts`] know.
+//! payload; what the payload says, [`Payload`], [`decode_ops`] and [`decode_parts`] know.
 //!
 //! A [`Log`] is synchronous and has one owner. It reads no clock and starts no thread: the owner
 //! calls [`Log::sync`] when [`Log::next_sync_ms`] says so. All files go through a [`Disk`]:
@@ -127,6 +127,7 @@ mod log;
 mod meta;
 mod open;
 mod options;
+mod payload;
 mod record;
 mod reserve;
 mod scan;
@@ -140,6 +141,7 @@ pub use format::{ENTRY_BYTES_MAX, FORMAT_VERSION, RECORD_HEADER_BYTES, SEGMENT_H
 pub use log::Log;
 pub use open::wipe;
 pub use options::{BATCH_BYTES_MAX, Options, SEGMENT_BYTES_MAX, SETTLE_MS, SyncPolicy};
+pub use payload::{PAYLOAD_OVERHEAD_BYTES, Payload};
 pub use record::{RecordError, decode_ops, decode_parts, encode_ops, encode_parts};
 pub use snapshot::{
     BLOCK_BYTES_MAX, SnapshotError, SnapshotReader, SnapshotWriter, remove_snapshot, snapshots,

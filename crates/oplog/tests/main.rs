@@ -13,6 +13,8 @@ mod damage;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod payloads;
+#[cfg(test)]
 mod records;
 #[cfg(test)]
 mod snapshots;

@@ -89,6 +89,9 @@ impl Leader {
     /// corruption, as the overlay would not fit it.
     pub fn committed(&mut self, state: &mut State, index: u64, op: &Op, now: PoolTime) -> Effects {
         let in_order = self.in_order(index);
+        if in_order && let Op::PoolBegun { generation } = op {
+            return self.begin_anew(state, (index, op), *generation, now);
+        }
         let lost_agent = match op {
             Op::SegmentLost { segment, .. } => state.segment(*segment).map(|lost| lost.agent),
             _ => None,
@@ -119,6 +122,23 @@ impl Leader {
         }
         self.committed_index = self.committed_index.max(index);
         effects.append(self.take_effects());
+        effects
+    }
+
+    /// The pool begins anew, and so does its leader. What is proposed and not committed was decided
+    /// over the former state: it is reported as corruption if it comes.
+    fn begin_anew(
+        &mut self,
+        state: &mut State,
+        (index, op): (u64, &Op),
+        generation: u64,
+        now: PoolTime,
+    ) -> Effects {
+        let effects = crate::apply(state, op);
+        let term = self.epoch.term;
+        let epoch = Epoch { generation, term };
+        *self = Self::new(state, epoch, self.settings.clone(), now);
+        self.committed_index = index;
         effects
     }
 

@@ -238,6 +238,17 @@ pub enum Op {
         /// The quota.
         quota: QuotaName,
     },
+    /// The pool begins anew, with nothing in it. The first op of every log is one, and nothing is
+    /// decided before it; a later one is the start over of a pool whose log is not trusted any
+    /// more. Its generation is above that of the state before.
+    ///
+    /// Nobody is told what is gone: who began it serves nobody meanwhile, agents drop what they
+    /// have when they hear the higher epoch, and a follower of cache events reads them from the
+    /// start. It takes as long as the former state takes to drop.
+    PoolBegun {
+        /// The generation of the log from here on, at least 1.
+        generation: u64,
+    },
 }
 
 impl Op {
@@ -269,6 +280,7 @@ impl Op {
             Self::TaskEnded { .. } => "TaskEnded",
             Self::QuotaSet { .. } => "QuotaSet",
             Self::QuotaDelete { .. } => "QuotaDelete",
+            Self::PoolBegun { .. } => "PoolBegun",
         }
     }
 }

@@ -177,7 +177,8 @@ pub struct State {
 }
 
 impl State {
-    /// An empty pool whose log begins in `generation`.
+    /// An empty pool whose log begins in `generation`. Before the first op of a log, which is
+    /// [`crate::Op::PoolBegun`] with a generation of 1 or more, the generation is 0.
     #[must_use]
     pub fn new(generation: u64) -> Self {
         // Registrations name lives of slabs in capabilities. Each generation has its own 2^40 of

@@ -47,6 +47,8 @@ enum Act {
     },
     Pass(u64),
     FailOver,
+    /// The pool begins anew in the next generation.
+    BeginAnew,
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -80,6 +82,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         1 => (1..12_000u64).prop_map(Act::Pass),
         2 => (of(), "[ab]{0,2}").prop_map(|(tenant, prefix)| Act::List { tenant, prefix }),
         1 => Just(Act::FailOver),
+        1 => Just(Act::BeginAnew),
     ];
     prop::collection::vec(act, 1..120)
 }
@@ -251,6 +254,14 @@ impl Model {
                     .values_mut()
                     .for_each(|known| known.leased_until = until);
                 world.settle();
+            }
+            Act::BeginAnew => {
+                world.begin_anew();
+                self.0.clear();
+                world.settle();
+                for name in TENANTS {
+                    world.set_tenant(name, TenantPolicy::default());
+                }
             }
         }
     }

@@ -185,6 +185,9 @@ pub(super) enum OpDef {
     QuotaDelete {
         quota: QuotaName,
     },
+    PoolBegun {
+        generation: u64,
+    },
 }
 
 /// A list of segments.

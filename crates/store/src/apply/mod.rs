@@ -99,7 +99,21 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
             Ok(())
         }
         Op::QuotaDelete { quota } => quota::delete(state, quota, effects),
+        Op::PoolBegun { generation } => pool_begun(state, *generation),
     }
+}
+
+fn pool_begun(state: &mut State, generation: u64) -> Result<(), Fault> {
+    let former = state.generation;
+    if generation <= former {
+        return Err(format!("generation {generation} follows {former}"));
+    }
+    let former_head = state.head_hash();
+    *state = State::new(generation);
+    // The caller takes the head that it saw before out of the sum and adds the new one.
+    state.sum.take(state.head_hash());
+    state.sum.add(former_head);
+    Ok(())
 }
 
 fn agent_mounted(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {

@@ -74,6 +74,8 @@ impl Overlay {
             Op::QuotaSet { quota, .. } | Op::QuotaDelete { quota } => {
                 self.quotas.insert(quota.clone());
             }
+            // Never decided, and whoever leads gets a new overlay with it.
+            Op::PoolBegun { .. } => {}
         }
     }
 
@@ -144,6 +146,7 @@ impl Overlay {
             Op::QuotaSet { quota, .. } | Op::QuotaDelete { quota } => {
                 self.quotas.remove(quota);
             }
+            Op::PoolBegun { .. } => {}
         }
     }
 

@@ -104,7 +104,8 @@ impl Books {
             | Op::TenantDelete { .. }
             | Op::TenantForgotten { .. }
             | Op::QuotaSet { .. }
-            | Op::QuotaDelete { .. } => self.fresh = false,
+            | Op::QuotaDelete { .. }
+            | Op::PoolBegun { .. } => self.fresh = false,
             Op::AgentForgotten { .. }
             | Op::SlabGive { .. }
             | Op::SlabReady { .. }

@@ -239,6 +239,45 @@ fn an_op_that_does_not_fit_is_reported() {
 }
 
 #[test]
+fn a_pool_begins_only_in_a_higher_generation() {
+    let mut state = State::new(0);
+    let begin = |state: &mut State, generation| apply(state, &Op::PoolBegun { generation });
+    assert!(begin(&mut state.clone(), 0).corruption.is_some());
+    assert_eq!(begin(&mut state, 1), larder_store::Effects::default());
+    assert!(state == State::new(1));
+    let pool = pool();
+    for generation in [0, 1] {
+        let corruption = begin(&mut pool.state.clone(), generation).corruption;
+        assert_eq!(corruption.expect("not above").op, "PoolBegun");
+    }
+    let mut begun = pool.state;
+    assert_eq!(begin(&mut begun, 7), larder_store::Effects::default());
+    assert!(begun == State::new(7));
+    assert_eq!(begun.digest(), State::new(7).digest());
+    assert_eq!(check(&begun), []);
+}
+
+/// What was decided over the former state must not reach the new one.
+#[test]
+fn an_op_that_was_proposed_behind_a_new_beginning_is_reported() {
+    let mut world = World::ready(1, 2, &["red"]);
+    let now = world.now;
+    let set = Op::TenantSet {
+        tenant: tenant("blue"),
+        policy: TenantPolicy::default(),
+    };
+    let begun = Op::PoolBegun { generation: 2 };
+    for (index, op) in [(1_000, &begun), (1_001, &set)] {
+        world.leader.proposed(index, std::slice::from_ref(op));
+    }
+    let effects = world.leader.committed(&mut world.state, 1_000, &begun, now);
+    assert!(effects.is_empty(), "{effects:?}");
+    assert_eq!(world.leader.check(&world.state), []);
+    let effects = world.leader.committed(&mut world.state, 1_001, &set, now);
+    assert!(effects.corruption.is_some());
+}
+
+#[test]
 fn a_tenant_that_is_to_go_is_not_set_again() {
     let mut state = State::new(1);
     let red = tenant("red");

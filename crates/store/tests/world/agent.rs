@@ -105,6 +105,11 @@ impl SimAgent {
         self.mounting = None;
         self.connected = true;
         self.id = Some(id);
+        if epoch.generation > self.epoch.generation {
+            // Another pool: numbers of the former one mean nothing in it.
+            self.slabs.clear();
+            self.held.clear();
+        }
         self.slabs
             .retain(|(segment, _), _| segments.contains(segment));
         if epoch > self.epoch {

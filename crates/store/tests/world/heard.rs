@@ -17,6 +17,8 @@ impl Heard {
             assert_eq!(self.0.remove(&at), Some(gone.version), "{gone:?} by {op:?}");
         }
         match op {
+            // Whoever follows hears of another epoch and starts over.
+            Op::PoolBegun { .. } => self.0.clear(),
             Op::PutEnd {
                 tenant,
                 key,

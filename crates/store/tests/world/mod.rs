@@ -560,6 +560,19 @@ impl World {
         assert_eq!(self.leader.check(&self.state), []);
     }
 
+    /// The leader begins the pool anew in the next generation, and agents hear of it when they
+    /// mount.
+    pub(crate) fn begin_anew(&mut self) {
+        self.quiesce();
+        let generation = self.state.generation() + 1;
+        self.agents.iter_mut().for_each(SimAgent::disconnect);
+        self.propose(vec![Op::PoolBegun { generation }]);
+        self.parked.clear();
+        assert!(self.commit(), "it was proposed");
+        assert!(self.state == State::new(generation), "nothing is left");
+        assert_eq!(self.leader.epoch().generation, generation);
+    }
+
     /// Runs until nothing moves, without time passing.
     pub(crate) fn quiesce(&mut self) {
         let mut moves = true;
