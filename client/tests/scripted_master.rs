@@ -140,10 +140,7 @@ async fn a_token_that_proves_nothing_is_a_typed_error_at_once() {
     let master = async {
         let (mut peer, _, header) = Peer::accept(&listener, 0).await;
         let reason = RefusedReason::Credential;
-        let refused = Refused {
-            reason,
-            detail: "unknown token".to_owned(),
-        };
+        let refused = Refused::new(reason, "unknown token");
         peer.send(&header, FLAG_ERROR, &refused).await;
     };
     let (client, ()) = tokio::join!(Client::connect(options(&[&addr])), master);

@@ -72,10 +72,7 @@ impl From<std::io::Error> for End {
 
 impl From<FrameError> for End {
     fn from(error: FrameError) -> Self {
-        let refused = Refused {
-            reason: RefusedReason::Frame,
-            detail: error.to_string(),
-        };
+        let refused = Refused::new(RefusedReason::Frame, error.to_string());
         Self::Refused(refused, error.label())
     }
 }
@@ -115,10 +112,7 @@ pub(crate) async fn serve(
         Ok(Err(end)) => (SessionId(0), end),
         Err(_) => {
             let detail = format!("no hello within {HELLO_TIMEOUT_MS} ms");
-            let refused = Refused {
-                reason: RefusedReason::Frame,
-                detail,
-            };
+            let refused = Refused::new(RefusedReason::Frame, detail);
             (SessionId(0), End::Refused(refused, "timeout"))
         }
     };
@@ -219,11 +213,7 @@ impl Lane {
         let mut out = Vec::new();
         if header.session != low_bits(session.session) {
             let detail = "the frame belongs to another session".to_owned();
-            return Err(Refused {
-                reason: RefusedReason::Frame,
-                detail,
-            }
-            .into());
+            return Err(Refused::new(RefusedReason::Frame, detail).into());
         }
         match header.kind {
             Kind::Goodbye => return Err(End::Closed),

@@ -98,10 +98,7 @@ impl Listener {
             );
             if self.turned_away.len() < TURNED_AWAY_MAX {
                 let detail = format!("this master has all {} connections", self.max_connections);
-                let refused = Refused {
-                    reason: RefusedReason::Busy,
-                    detail,
-                };
+                let refused = Refused::new(RefusedReason::Busy, detail);
                 self.turned_away
                     .spawn(async move { turn_away(stream, &refused).await });
             }

@@ -119,10 +119,7 @@ impl Links {
 
     /// Says why and closes a connection. What was written before still goes out.
     pub(crate) fn close(&mut self, connection: ConnectionId, reason: RefusedReason, detail: &str) {
-        let refused = Refused {
-            reason,
-            detail: detail.to_owned(),
-        };
+        let refused = Refused::new(reason, detail);
         self.push(connection, Kind::Goodbye, &refused);
         if let Some(link) = self.by_id.get_mut(&connection) {
             link.is_closing = true;

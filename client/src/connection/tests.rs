@@ -61,8 +61,8 @@ impl Place {
         let encoded = match refused {
             None => encode_frame(&mut out, Frame::reply(&header, 0), &welcome()),
             Some(reason) => {
-                let detail = "a test".to_owned();
-                let refused = Refused { reason, detail };
+                let detail = "a test";
+                let refused = Refused::new(reason, detail);
                 encode_frame(&mut out, Frame::reply(&header, FLAG_ERROR), &refused)
             }
         };

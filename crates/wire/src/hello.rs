@@ -3,6 +3,8 @@
 use larder_types::{Epoch, Incarnation, PoolTime, Principal, SessionId};
 use serde::{Deserialize, Serialize};
 
+use crate::limit::MAX_ADDR_BYTES;
+
 /// What the speaker wants of the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Purpose {
@@ -87,6 +89,8 @@ pub enum RefusedReason {
     Busy,
     /// The listener is stopping.
     Stopping,
+    /// The master follows another one, or none is chosen; see [`Refused::leader_addr`].
+    NotLeader,
 }
 
 impl RefusedReason {
@@ -101,6 +105,7 @@ impl RefusedReason {
             Self::Frame => "frame",
             Self::Busy => "busy",
             Self::Stopping => "stopping",
+            Self::NotLeader => "not_leader",
         }
     }
 }
@@ -113,4 +118,65 @@ pub struct Refused {
     pub reason: RefusedReason,
     /// One sentence for people, without secrets.
     pub detail: String,
+    /// With [`RefusedReason::NotLeader`]: `host:port` where the leader serves clients and agents,
+    /// if the listener knows it, of at most [`MAX_ADDR_BYTES`]. `None` with every other reason.
+    /// It is a hint and proves nothing: no credential goes to an address on its word alone.
+    pub leader_addr: Option<String>,
+}
+
+impl Refused {
+    /// A refusal that names no leader.
+    pub fn new(reason: RefusedReason, detail: impl Into<String>) -> Self {
+        Self {
+            reason,
+            detail: detail.into(),
+            leader_addr: None,
+        }
+    }
+
+    /// The listener is a master that does not lead. A longer `leader_addr` than
+    /// [`MAX_ADDR_BYTES`] is left out.
+    pub fn not_leader(leader_addr: Option<String>) -> Self {
+        let detail = match &leader_addr {
+            Some(addr) => format!("another master leads, at {addr}"),
+            None => "this master does not lead, and knows of none that does".to_owned(),
+        };
+        Self {
+            leader_addr: leader_addr.filter(|addr| addr.len() <= MAX_ADDR_BYTES),
+            ..Self::new(RefusedReason::NotLeader, detail)
+        }
+    }
+
+    /// The hint, if this refusal may carry one and it keeps to its bound. A receiver uses this
+    /// and not the field.
+    #[must_use]
+    pub fn leader_hint(&self) -> Option<&str> {
+        let hint = self.leader_addr.as_deref()?;
+        (self.reason == RefusedReason::NotLeader && hint.len() <= MAX_ADDR_BYTES).then_some(hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_master_that_does_not_lead_gives_a_hint_and_a_short_one() {
+        let hinted = Refused::not_leader(Some("m-1:7400".to_owned()));
+        assert_eq!(hinted.leader_hint(), Some("m-1:7400"));
+        assert!(hinted.to_string().contains("m-1:7400"));
+        assert_eq!(Refused::not_leader(None).leader_hint(), None);
+        let long = "x".repeat(MAX_ADDR_BYTES + 1);
+        assert_eq!(Refused::not_leader(Some(long.clone())).leader_addr, None);
+        for (reason, leader_addr) in [
+            (RefusedReason::NotLeader, long),
+            (RefusedReason::Busy, "m-1:7400".to_owned()),
+        ] {
+            let refused = Refused {
+                leader_addr: Some(leader_addr),
+                ..Refused::new(reason, "")
+            };
+            assert_eq!(refused.leader_hint(), None, "{reason:?}");
+        }
+    }
 }

@@ -22,6 +22,8 @@ pub const MAX_PREFERRED: usize = 16;
 pub const MAX_CREDENTIAL_BYTES: usize = 8 * 1024;
 /// The longest name in a hello, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
+/// The longest address of a leader in a refusal, in bytes: a DNS name of 253, a colon and a port.
+pub const MAX_ADDR_BYTES: usize = 253 + 1 + 5;
 /// The most segments one agent may offer: one per NUMA node, and some to spare.
 pub const MAX_SEGMENTS: usize = 64;
 /// How long a stranger may take for its hello, in ms.

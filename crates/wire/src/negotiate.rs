@@ -9,7 +9,7 @@ use crate::limit::{MAX_CREDENTIAL_BYTES, MAX_NAME_BYTES, PROTOCOL_MAX, PROTOCOL_
 /// # Errors
 /// [`Refused`] with the reason `Protocol`, `Credential` or `Frame`, to be sent to the peer.
 pub fn negotiate(hello: &Hello) -> Result<u16, Refused> {
-    let refuse = |reason, detail| Err(Refused { reason, detail });
+    let refuse = |reason, detail| Err(Refused::new(reason, detail));
     if hello.credential.len() > MAX_CREDENTIAL_BYTES {
         let detail = format!("a credential has at most {MAX_CREDENTIAL_BYTES} bytes");
         return refuse(RefusedReason::Credential, detail);

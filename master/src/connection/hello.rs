@@ -24,11 +24,7 @@ impl Lane {
             if let Some((header, body)) = self.decoder.next_frame()? {
                 if header.kind != Kind::Hello || header.has(FLAG_REPLY) {
                     let detail = "a connection starts with a hello".to_owned();
-                    return Err(Refused {
-                        reason: RefusedReason::Frame,
-                        detail,
-                    }
-                    .into());
+                    return Err(Refused::new(RefusedReason::Frame, detail).into());
                 }
                 break (header, decode_body::<Hello>(header.kind, body)?);
             }
@@ -81,10 +77,7 @@ impl Lane {
             outbox: sender,
             reply,
         };
-        let stopping = || Refused {
-            reason: RefusedReason::Stopping,
-            detail: "the master is stopping".to_owned(),
-        };
+        let stopping = || Refused::new(RefusedReason::Stopping, "the master is stopping");
         self.is_known = true;
         shared
             .events
@@ -109,10 +102,7 @@ async fn prove(hello: &Hello, identity: &dyn Identity) -> Result<Principal, Refu
                 RefusedReason::Busy
             }
         };
-        Refused {
-            reason,
-            detail: error.to_string(),
-        }
+        Refused::new(reason, error.to_string())
     })?;
     let fits = match hello.purpose {
         Purpose::Client => matches!(principal, Principal::Tenant(_)),
@@ -123,10 +113,7 @@ async fn prove(hello: &Hello, identity: &dyn Identity) -> Result<Principal, Refu
             "{principal} may not open a connection as {:?}",
             hello.purpose
         );
-        return Err(Refused {
-            reason: RefusedReason::Role,
-            detail,
-        });
+        return Err(Refused::new(RefusedReason::Role, detail));
     }
     Ok(principal)
 }

@@ -45,7 +45,7 @@ impl<L: Log> Leading<L> {
     fn welcome(&self, opened: &Opened, session: SessionId) -> Result<Welcome, Refused> {
         let epoch = self.core.epoch();
         let now = self.core.now;
-        let refuse = |reason, detail: String| Err(Refused { reason, detail });
+        let refuse = |reason, detail: String| Err(Refused::new(reason, detail));
         let mut session_token = Vec::new();
         let session_token_ms = self.core.rules.session_token_ms;
         if let Principal::Tenant(tenant) = &opened.principal {

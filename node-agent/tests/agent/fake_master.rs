@@ -124,11 +124,8 @@ impl FakeMaster {
 
 fn admit(hello: &Hello, epoch: Epoch) -> Result<Admission, Refused> {
     if hello.credential != b"token-of-small-0" || hello.purpose != Purpose::Agent {
-        let detail = "who are you".to_owned();
-        return Err(Refused {
-            reason: RefusedReason::Credential,
-            detail,
-        });
+        let detail = "who are you";
+        return Err(Refused::new(RefusedReason::Credential, detail));
     }
     Ok(Admission {
         session: SessionId(77),

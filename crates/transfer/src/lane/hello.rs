@@ -176,20 +176,14 @@ where
 fn common_protocol(hello: &Hello) -> Result<u16, Refused> {
     if hello.credential.is_empty() || hello.credential.len() > MAX_CREDENTIAL_BYTES {
         let detail = format!("a credential has 1 to {MAX_CREDENTIAL_BYTES} bytes");
-        return Err(Refused {
-            reason: RefusedReason::Credential,
-            detail,
-        });
+        return Err(Refused::new(RefusedReason::Credential, detail));
     }
     let newest = hello.protocol_max.min(PROTOCOL_MAX);
     if newest >= hello.protocol_min.max(PROTOCOL_MIN) {
         return Ok(newest);
     }
     let detail = format!("this release speaks protocols {PROTOCOL_MIN} to {PROTOCOL_MAX}");
-    Err(Refused {
-        reason: RefusedReason::Protocol,
-        detail,
-    })
+    Err(Refused::new(RefusedReason::Protocol, detail))
 }
 
 /// Tells a peer why its connection ends and gives it a moment to read that: closing a socket
@@ -205,14 +199,8 @@ where
         LaneError::Frame(FrameError::Magic(_) | FrameError::Truncated)
         | LaneError::Io(_)
         | LaneError::Closed => return,
-        LaneError::Frame(cause) => Some(Refused {
-            reason: RefusedReason::Frame,
-            detail: cause.to_string(),
-        }),
-        other => Some(Refused {
-            reason: RefusedReason::Frame,
-            detail: other.to_string(),
-        }),
+        LaneError::Frame(cause) => Some(Refused::new(RefusedReason::Frame, cause.to_string())),
+        other => Some(Refused::new(RefusedReason::Frame, other.to_string())),
     };
     let parting = async {
         if let Some(refused) = &refused {

@@ -310,10 +310,7 @@ fn the_newest_common_protocol_is_spoken() {
 #[test]
 fn a_refusal_reaches_the_other_side() {
     block_on(async {
-        let refused = Refused {
-            reason: RefusedReason::Role,
-            detail: "not here".to_owned(),
-        };
+        let refused = Refused::new(RefusedReason::Role, "not here");
         let (lane, accepted) = meet(hello(1, 1), Err(refused.clone())).await;
         for error in [
             lane.map(drop).expect_err("no"),

@@ -147,12 +147,7 @@ fn admit(
     options: &ServeOptions,
     place: &Place,
 ) -> Result<Admission, Refused> {
-    let refuse = |reason, detail: &str| {
-        Err(Refused {
-            reason,
-            detail: detail.to_owned(),
-        })
-    };
+    let refuse = |reason, detail: &str| Err(Refused::new(reason, detail));
     if hello.purpose != Purpose::Client {
         return refuse(RefusedReason::Role, "agents serve clients only");
     }
@@ -294,10 +289,7 @@ pub(super) fn deadline(header: &Header) -> Option<Instant> {
 
 fn stopping() -> LaneError {
     let detail = "the agent is stopping".to_owned();
-    LaneError::Refused(Refused {
-        reason: RefusedReason::Stopping,
-        detail,
-    })
+    LaneError::Refused(Refused::new(RefusedReason::Stopping, detail))
 }
 
 const _: () = assert!(MAX_HELLO_BYTES < MAX_BODY_BYTES);

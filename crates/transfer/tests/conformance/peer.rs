@@ -359,10 +359,7 @@ fn a_stopping_agent_says_goodbye() {
             done.result.expect_err("nobody listens").label(),
             "unreachable"
         );
-        let refused = Refused {
-            reason: RefusedReason::Stopping,
-            detail: String::new(),
-        };
+        let refused = Refused::new(RefusedReason::Stopping, String::new());
         assert!(larder_transfer::transport::TransferError::HelloRefused(refused).is_retryable());
     });
 }

@@ -102,10 +102,7 @@ async fn play(mut stream: TcpStream, step: Step) {
         _ => {}
     }
     let refused = match &step {
-        Step::Refuse(reason) => Some(Refused {
-            reason: *reason,
-            detail: "scripted".to_owned(),
-        }),
+        Step::Refuse(reason) => Some(Refused::new(*reason, "scripted")),
         _ => None,
     };
     let admission = Admission {

@@ -141,10 +141,9 @@ fn numbers_of_kinds_and_reasons_stay() {
     for (place, reason) in Reason::ALL.iter().enumerate() {
         assert_eq!(postcard::to_stdvec(reason).expect("encodes"), [place as u8]);
     }
-    assert_eq!(
-        postcard::to_stdvec(&RefusedReason::Stopping).expect("encodes"),
-        [6]
-    );
+    for (reason, place) in [(RefusedReason::Stopping, 6), (RefusedReason::NotLeader, 7)] {
+        assert_eq!(postcard::to_stdvec(&reason).expect("encodes"), [place]);
+    }
     let code = postcard::to_stdvec(&ErrorCode::ObjectNotFound).expect("encodes");
     assert_eq!(hex(&code), "ff0a", "zigzag of -704");
 }

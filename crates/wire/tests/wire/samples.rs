@@ -251,16 +251,15 @@ fn hellos() -> Vec<Sample> {
         principal: Principal::Agent(agent_name()),
         ..welcome.clone()
     };
-    let refused = Refused {
-        reason: RefusedReason::Expired,
-        detail: "too old".to_owned(),
-    };
+    let refused = Refused::new(RefusedReason::Expired, "too old");
+    let by_standby = Refused::not_leader(Some("m-1:7400".to_owned()));
     vec![
         sample("Hello", Kind::Hello, &hello),
         sample("Hello agent", Kind::Hello, &as_agent),
         sample("Welcome", Kind::Hello, &welcome),
         sample("Welcome agent", Kind::Hello, &to_agent),
         sample("Refused", Kind::Goodbye, &refused),
+        sample("Refused by a standby", Kind::Goodbye, &by_standby),
         sample("Ping", Kind::Ping, &()),
     ]
 }
