@@ -11,7 +11,8 @@ pub(crate) struct Batch {
     pub(crate) offset: u64,
     /// At most `BATCH_BYTES_MAX`, and two records without a payload.
     pub(crate) bytes: Vec<u8>,
-    pub(crate) has_mark: bool,
+    /// The end of what a mark in it says is durable.
+    pub(crate) marks: Option<u64>,
     pub(crate) has_committed: bool,
 }
 
@@ -21,7 +22,7 @@ impl Batch {
             sequence,
             offset,
             bytes: Vec::new(),
-            has_mark: false,
+            marks: None,
             has_committed: false,
         }
     }

@@ -2,11 +2,13 @@
 
 mod fake;
 mod std_disk;
+mod sync_work;
 
 use std::io;
 
 pub use fake::{FakeDisk, Operation};
 pub use std_disk::StdDisk;
+pub use sync_work::{SyncDone, SyncWork};
 
 /// One folder of files, held by one owner.
 ///
@@ -61,6 +63,20 @@ pub trait Disk {
     /// the kernel drops pages that it could not write and reports it once.
     fn sync(&mut self, name: &str) -> Result<(), DiskError>;
 
+    /// Begins a [`sync`](Self::sync) of what a file holds now, whose [`SyncWork::run`] may be on
+    /// another thread; the file may be written meanwhile. One at a time for a file.
+    ///
+    /// # Errors
+    /// There is no such file, or it cannot be opened once more. Nothing was begun then.
+    fn begin_sync(&mut self, name: &str) -> Result<SyncWork, DiskError>;
+
+    /// Ends what [`begin_sync`](Self::begin_sync) began: what the file held then, and still
+    /// holds, is durable. If it was removed meanwhile there is nothing to end.
+    ///
+    /// # Errors
+    /// As those of [`sync`](Self::sync).
+    fn finish_sync(&mut self, done: SyncDone) -> Result<(), DiskError>;
+
     /// Makes durable which files there are under which names.
     ///
     /// # Errors
@@ -108,6 +124,14 @@ impl<D: Disk + ?Sized> Disk for &mut D {
 
     fn sync(&mut self, name: &str) -> Result<(), DiskError> {
         (**self).sync(name)
+    }
+
+    fn begin_sync(&mut self, name: &str) -> Result<SyncWork, DiskError> {
+        (**self).begin_sync(name)
+    }
+
+    fn finish_sync(&mut self, done: SyncDone) -> Result<(), DiskError> {
+        (**self).finish_sync(done)
     }
 
     fn sync_folder(&mut self) -> Result<(), DiskError> {

@@ -95,7 +95,7 @@ impl Header {
 pub(crate) enum Kind {
     /// An entry of the log, at its position.
     Entry = 1,
-    /// All bytes of the segment before this record are durable.
+    /// All bytes of the segment before the offset that stands in its index are durable.
     Mark = 2,
     /// Entries from this index on are gone.
     Truncate = 3,
@@ -187,7 +187,7 @@ pub(crate) fn parse(bytes: &[u8], place: Place) -> Result<(Record, &[u8]), Flaw>
 pub(crate) struct Behind {
     /// Good records.
     pub(crate) records: u64,
-    /// Whether one of them is a mark, so that the bad one was durable once.
+    /// Whether one of them is a mark that says that the bad one was durable once.
     pub(crate) has_mark: bool,
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn look_behind(file: &[u8], sequence: u64, offset: u64) -> Behind {
         match is_likely.then(|| parse(&file[at..], place)) {
             Some(Ok((record, _))) => {
                 behind.records += 1;
-                behind.has_mark |= record.kind == Kind::Mark;
+                behind.has_mark |= record.kind == Kind::Mark && record.at.index > offset;
                 at += record.bytes() as usize;
             }
             _ => at += 1,

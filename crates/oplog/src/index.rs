@@ -71,6 +71,14 @@ impl Index {
         })
     }
 
+    /// The index behind the last entry of the newest segment that stands before an offset in it.
+    pub(crate) fn next_before(&self, offset: u64) -> Option<u64> {
+        let newest = self.segments.back()?;
+        let spots = &newest.entries;
+        let before = spots.partition_point(|spot| u64::from(spot.offset) < offset);
+        (before > 0).then(|| newest.from + before as u64)
+    }
+
     /// The index of the next entry.
     pub(crate) fn next(&self) -> u64 {
         self.last().map_or(0, |last| last.index.saturating_add(1))

@@ -3,7 +3,8 @@
 //! payload; what the payload says, [`Payload`], [`decode_ops`] and [`decode_parts`] know.
 //!
 //! A [`Log`] is synchronous and has one owner. It reads no clock and starts no thread: the owner
-//! calls [`Log::sync`] when [`Log::next_sync_ms`] says so. All files go through a [`Disk`]:
+//! calls [`Log::sync`] when [`Log::next_sync_ms`] says so, or [`Log::begin_sync`] to have the slow
+//! part on another thread while it goes on. All files go through a [`Disk`]:
 //! [`StdDisk`] is a folder, [`FakeDisk`] loses power from a seed.
 //!
 //! # What is promised
@@ -51,7 +52,7 @@
 //! | kind | record | position |
 //! |---|---|---|
 //! | 1 | entry | its own |
-//! | 2 | mark: all of the segment before it is durable | last entry then |
+//! | 2 | mark: all of the segment before an offset is durable | term 0, offset |
 //! | 3 | truncate: entries from the index on are gone | term 0, index |
 //! | 4 | committed | last committed entry |
 //!
@@ -135,7 +136,7 @@ mod snapshot;
 
 use std::fmt;
 
-pub use disk::{Disk, DiskError, FakeDisk, Operation, StdDisk};
+pub use disk::{Disk, DiskError, FakeDisk, Operation, StdDisk, SyncDone, SyncWork};
 pub use error::LogError;
 pub use format::{ENTRY_BYTES_MAX, FORMAT_VERSION, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub use log::Log;

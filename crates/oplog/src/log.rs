@@ -1,6 +1,7 @@
 //! The log while it is open: one owner, every call returns when it is done.
 
 mod shorten;
+mod sync;
 mod tail;
 
 use std::ops::Range;
@@ -14,6 +15,7 @@ use crate::options::BATCH_BYTES_MAX;
 use crate::scan::segment_name;
 use crate::{Entry, Options, Position, Vote};
 
+pub(crate) use sync::Synced;
 pub(crate) use tail::create_segment;
 
 /// The log of one replica.
@@ -26,12 +28,8 @@ pub struct Log<D> {
     pub(crate) committed: Option<Position>,
     /// Whether `committed` has risen since it was last written.
     pub(crate) is_committed_due: bool,
-    /// Whether anything was written since the last sync.
-    pub(crate) is_unsynced: bool,
-    /// Whether entries or truncations were written since the last mark.
-    pub(crate) is_unmarked: bool,
-    /// Whether they are durable, so that a mark can say so.
-    pub(crate) is_mark_due: bool,
+    /// How far the last segment is durable.
+    pub(crate) synced: Synced,
     /// The last entry that is durable.
     pub(crate) durable: Option<Position>,
     /// Segments that hold nothing and are not yet removed.
@@ -68,7 +66,7 @@ impl<D: Disk> Log<D> {
             offsets.push(batch.push(Kind::Entry, entry.at, &entry.payload));
         }
         self.write(&batch)?;
-        self.is_unmarked = true;
+        self.note_change();
         for (entry, offset) in entries.iter().zip(offsets) {
             let payload_bytes = entry.payload.len() as u32;
             self.index.push(entry.at, offset, payload_bytes);
@@ -101,43 +99,6 @@ impl<D: Disk> Log<D> {
             }
         }
         Ok(bytes)
-    }
-
-    /// Makes everything durable and returns the last entry that is. Many appends share one sync.
-    ///
-    /// If everything was durable already but the log does not say so, a mark is written.
-    ///
-    /// # Errors
-    /// The disk failed: [`LogError::Unknown`]. The log stops, since the kernel may have dropped
-    /// what it could not write, and reading it back proves nothing.
-    pub fn sync(&mut self) -> Result<Option<Position>, LogError> {
-        self.check_running()?;
-        if self.is_unsynced {
-            self.make_durable()?;
-        } else if self.is_mark_due && !self.is_segment_full() {
-            let batch = self.batch();
-            match self.write(&batch) {
-                Ok(()) => self.make_durable()?,
-                // All is durable; the mark can wait until there is room.
-                Err(error) if error.is_retryable() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(self.durable)
-    }
-
-    /// When [`sync`](Self::sync) is to be called next, if it was last called at `last_sync_ms`.
-    #[must_use]
-    pub fn next_sync_ms(&self, last_sync_ms: u64) -> Option<u64> {
-        let policy = self.options.policy;
-        policy.next_sync_ms(self.is_unsynced, self.is_mark_due, last_sync_ms)
-    }
-
-    /// Whether [`sync`](Self::sync) is due.
-    #[must_use]
-    pub fn wants_sync(&self, now_ms: u64, last_sync_ms: u64) -> bool {
-        let next = self.next_sync_ms(last_sync_ms);
-        next.is_some_and(|next| next <= now_ms)
     }
 
     /// The last entry that is durable.
@@ -306,7 +267,7 @@ impl<D: Disk> Log<D> {
     /// The disk failed; the next start counts as one after a kill or a loss of power.
     pub fn mark_clean(&mut self) -> Result<(), LogError> {
         self.check_running()?;
-        if (self.is_committed_due || self.is_mark_due) && !self.is_segment_full() {
+        if (self.is_committed_due || self.synced.is_mark_due()) && !self.is_segment_full() {
             let batch = self.batch();
             self.write(&batch)?;
         }

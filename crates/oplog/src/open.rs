@@ -3,7 +3,7 @@
 use crate::disk::{Disk, DiskError};
 use crate::error::LogError;
 use crate::format::{Flaw, Header, SEGMENT_HEADER_BYTES};
-use crate::log::{Log, create_segment};
+use crate::log::{Log, Synced, create_segment};
 use crate::meta::{META, META_NEW, Meta};
 use crate::options::{BATCH_BYTES_MAX, SEGMENT_BYTES_MAX};
 use crate::reserve;
@@ -83,6 +83,8 @@ fn begin<D: Disk>(
     create_segment(&mut disk, header)?;
     let mut scan = Scan::default();
     scan.index.begin(0, None, false);
+    scan.marked_end = SEGMENT_HEADER_BYTES;
+    scan.changed_end = SEGMENT_HEADER_BYTES;
     let meta = Meta::new(boot, options.policy);
     finish(disk, options, meta, scan, Restart::Fresh, None)
 }
@@ -149,6 +151,7 @@ fn finish<D: Disk>(
     meta.store(&mut disk)?;
     reserve::keep(&mut disk);
     let last = scan.index.last();
+    let end = scan.index.segments.back().map_or(0, |active| active.bytes);
     let opened = Opened {
         restart,
         // The log may have been truncated since the doubt arose.
@@ -164,9 +167,7 @@ fn finish<D: Disk>(
         index: scan.index,
         committed: scan.committed.min(last),
         is_committed_due: false,
-        is_unsynced: false,
-        is_unmarked: scan.is_unmarked,
-        is_mark_due: scan.is_unmarked,
+        synced: Synced::whole(end, scan.marked_end, scan.changed_end),
         durable: last,
         obsolete: Vec::new(),
         halted: None,

@@ -12,8 +12,10 @@ pub(crate) struct Scan {
     pub(crate) committed: Option<Position>,
     /// How many entries, counted by index, were durable for sure: one more than the last one's.
     pub(crate) durable_end: u64,
-    /// Whether entries or truncations came after the last mark.
-    pub(crate) is_unmarked: bool,
+    /// What the last mark of the segment says is durable, as an offset.
+    pub(crate) marked_end: u64,
+    /// Where the last entry or truncation of the segment ends.
+    pub(crate) changed_end: u64,
     /// Whether a segment started over, behind a purge that it holds.
     pub(crate) has_started_over: bool,
 }
@@ -57,7 +59,8 @@ impl Scan {
             .begin(header.sequence, previous, header.starts_over);
         self.has_started_over |= header.starts_over;
         self.durable_end = self.index.next();
-        self.is_unmarked = false;
+        self.marked_end = SEGMENT_HEADER_BYTES;
+        self.changed_end = SEGMENT_HEADER_BYTES;
         Ok(())
     }
 
@@ -104,11 +107,15 @@ impl Scan {
                     return Err("an entry does not follow the one before");
                 }
                 self.index.push(at, offset as u32, record.payload_bytes);
-                self.is_unmarked = true;
+                self.changed_end = offset + record.bytes();
             }
             Kind::Mark => {
-                self.durable_end = self.index.next();
-                self.is_unmarked = false;
+                if at.index > offset {
+                    return Err("a mark says that what is behind it is durable");
+                }
+                self.marked_end = self.marked_end.max(at.index);
+                let durable_next = self.index.next_before(at.index);
+                self.durable_end = durable_next.unwrap_or(self.durable_end);
             }
             Kind::Truncate => {
                 if at.index >= self.index.next() {
@@ -116,7 +123,7 @@ impl Scan {
                 }
                 self.index.truncate(at.index);
                 self.durable_end = self.durable_end.min(at.index);
-                self.is_unmarked = true;
+                self.changed_end = offset + record.bytes();
             }
             Kind::Committed => self.committed = self.committed.max(Some(at)),
         }

@@ -63,6 +63,7 @@ fn suite(disk: &mut dyn Disk) {
     ] {
         assert!(outcome.expect_err("it is gone").is_missing());
     }
+    sync_away(disk);
     // More files than stay open at once.
     for nth in 0..40 {
         let name = format!("many-{nth:02}");
@@ -73,6 +74,24 @@ fn suite(disk: &mut dyn Disk) {
     for nth in 0..40 {
         assert_eq!(read(disk, &format!("many-{nth:02}")), [nth]);
     }
+}
+
+/// A sync whose slow part is on another thread, while its file goes on, is renamed and removed.
+fn sync_away(disk: &mut dyn Disk) {
+    disk.create("away").expect("a file");
+    disk.append("away", b"before").expect("room");
+    let work = disk.begin_sync("away").expect("a sync");
+    disk.append("away", b" after").expect("room");
+    disk.sync("away").expect("a sync meanwhile");
+    let done = std::thread::spawn(|| work.run()).join().expect("no panic");
+    disk.finish_sync(done).expect("a sync");
+    assert_eq!(read(disk, "away"), b"before after");
+    disk.truncate("away", 6).expect("a cut");
+    let work = disk.begin_sync("away").expect("a sync");
+    disk.remove("away").expect("a file");
+    disk.finish_sync(work.run()).expect("nothing to end");
+    let missing = disk.begin_sync("away").expect_err("it is gone");
+    assert!(missing.is_missing(), "{missing}");
 }
 
 #[test]
@@ -115,7 +134,11 @@ fn a_log_lives_on_a_real_disk() {
     let (mut log, _) = open(disk(), BOOT);
     log.append(&entries(1, 0..30, 500)).expect("room");
     assert_eq!(log.sync().expect("a sync"), Some(at(1, 29)));
-    log.append(&entries(2, 30..40, 500)).expect("room");
+    log.append(&entries(2, 30..35, 500)).expect("room");
+    let work = log.begin_sync().expect("a sync").expect("it is due");
+    log.append(&entries(2, 35..40, 500)).expect("room");
+    let done = std::thread::spawn(|| work.run()).join().expect("no panic");
+    assert_eq!(log.finish_sync(done).expect("a sync"), Some(at(2, 34)));
     log.truncate_from(35).expect("a truncation");
     log.purge_through(at(1, 12)).expect("a purge");
     log.mark_clean().expect("a clean stop");

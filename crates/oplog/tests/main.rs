@@ -20,3 +20,5 @@ mod records;
 mod snapshots;
 #[cfg(test)]
 mod steps;
+#[cfg(test)]
+mod syncs;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use larder_oplog::{BootId, Opened, Trust, Vote};
+use larder_oplog::{BootId, Opened, SyncWork, Trust, Vote};
 use larder_oplog::{Entry, FakeDisk, Log, LogError, Operation, Position, Restart, SyncPolicy};
 use proptest::prelude::*;
 
@@ -16,6 +16,8 @@ enum Step {
         new_term: bool,
     },
     Sync,
+    BeginSync,
+    FinishSync,
     Truncate {
         back: u64,
     },
@@ -70,7 +72,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         12 => (1..6u64, 0..900usize, any::<bool>()).prop_map(|(count, size_bytes, new_term)| {
             Step::Append { count, size_bytes, new_term }
         }),
-        5 => Just(Step::Sync),
+        4 => Just(Step::Sync),
+        5 => Just(Step::BeginSync),
+        5 => Just(Step::FinishSync),
         3 => (0..8u64).prop_map(|back| Step::Truncate { back }),
         3 => (0..12u64).prop_map(|forth| Step::Purge { forth }),
         1 => (0..9u64).prop_map(|by| Step::PurgeBeyond { by }),
@@ -113,6 +117,8 @@ struct Model {
     entries: BTreeMap<u64, Entry>,
     /// Indexes below this are durable.
     durable_next: u64,
+    /// A sync that is under way, and below which indexes it makes what is left of them durable.
+    syncing: Option<(SyncWork, u64)>,
     purged: Option<Position>,
     vote: Option<Vote>,
     /// Of the call that failed, if it may have been done in part or as a whole.
@@ -134,6 +140,7 @@ impl Model {
             log: None,
             entries: BTreeMap::new(),
             durable_next: 0,
+            syncing: None,
             purged: None,
             vote: None,
             maybe_purged: None,
@@ -209,6 +216,8 @@ impl Model {
                 }
                 Err(error) => self.failed(&error),
             },
+            Step::BeginSync => self.begin_sync(),
+            Step::FinishSync => self.finish_sync(),
             Step::Truncate { back } => self.truncate(back),
             Step::Purge { forth } => {
                 let index = self.first() + forth;
@@ -248,6 +257,33 @@ impl Model {
         }
     }
 
+    fn begin_sync(&mut self) {
+        let next = self.next();
+        match self.log().begin_sync() {
+            Ok(Some(work)) => {
+                assert!(self.syncing.is_none(), "one at a time");
+                self.syncing = Some((work, next));
+            }
+            // Nothing is due, or one is under way.
+            Ok(None) => assert_eq!(self.log().is_syncing(), self.syncing.is_some()),
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn finish_sync(&mut self) {
+        let Some((work, begun_next)) = self.syncing.take() else {
+            return;
+        };
+        match self.log().finish_sync(work.run()) {
+            Ok(durable) => {
+                let expected = self.durable_next.max(begun_next);
+                assert_eq!(durable.map_or(0, |last| last.index + 1), expected);
+                self.durable_next = expected;
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
     fn append(&mut self, count: u64, size_bytes: usize) {
         let entries = self.fresh(count, size_bytes);
         match self.log().append(&entries) {
@@ -268,6 +304,9 @@ impl Model {
             Ok(()) => {
                 if from < self.next() {
                     self.entries.split_off(&from);
+                    if let Some((_, begun_next)) = &mut self.syncing {
+                        *begun_next = from.min(*begun_next);
+                    }
                     self.durable_next = self.next();
                 }
                 self.term += 1;
@@ -390,6 +429,7 @@ impl Model {
         self.maybe_truncated = None;
         self.maybe_appended.clear();
         self.must_lose_power = false;
+        self.syncing = None;
         self.term += 1;
         self.log = Some(log);
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use self::file::{Dice, FakeFile};
-use super::{Disk, DiskError};
+use super::{Disk, DiskError, SyncDone, SyncWork};
 
 /// The operations of a [`Disk`], to say which is to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Operation {
     Read,
     /// [`Disk::truncate`].
     Truncate,
-    /// [`Disk::sync`].
+    /// [`Disk::sync`] and [`Disk::finish_sync`].
     Sync,
     /// [`Disk::sync_folder`].
     SyncFolder,
@@ -294,6 +294,31 @@ impl Disk for FakeDisk {
             return Err(fault);
         }
         file.floor = whole;
+        file.old_tail.clear();
+        self.syncs += 1;
+        Ok(())
+    }
+
+    fn begin_sync(&mut self, name: &str) -> Result<SyncWork, DiskError> {
+        let file = self.file("sync", name)?;
+        file.syncing = Some(file.current.len());
+        // The bytes are durable from `finish_sync` on; a loss of power before it keeps any part.
+        Ok(SyncWork::new(name, || Ok(())))
+    }
+
+    fn finish_sync(&mut self, done: SyncDone) -> Outcome {
+        let allowed = self.allow(Operation::Sync, "sync", &done.name);
+        let Ok(file) = self.file("sync", &done.name) else {
+            return allowed;
+        };
+        let Some(length) = file.syncing.take() else {
+            return allowed;
+        };
+        if let Err(fault) = allowed {
+            file.doomed = Some(file.floor.min(length)..length);
+            return Err(fault);
+        }
+        file.floor = file.floor.max(length);
         file.old_tail.clear();
         self.syncs += 1;
         Ok(())

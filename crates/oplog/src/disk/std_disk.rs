@@ -11,7 +11,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{Disk, DiskError};
+use super::{Disk, DiskError, SyncDone, SyncWork};
 
 /// Held for the life of the disk, so that two processes never write one log.
 const LOCK: &str = "lock";
@@ -39,6 +39,10 @@ struct OpenFile {
     is_dirty: bool,
     /// Whether it was cut since its last sync; `fdatasync` promises a grown length only.
     is_cut: bool,
+    /// How often it was written or cut.
+    writes: u64,
+    /// Its `writes` when the sync began that is under way.
+    syncing: Option<u64>,
     used: u64,
 }
 
@@ -140,6 +144,8 @@ impl StdDisk {
             file,
             is_dirty: false,
             is_cut: false,
+            writes: 0,
+            syncing: None,
             used: self.uses,
         };
         self.open.insert(name.to_owned(), open);
@@ -187,6 +193,7 @@ impl Disk for StdDisk {
     fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
         self.with("write", name, |open| {
             open.is_dirty = true;
+            open.writes += 1;
             open.file.write_all(bytes)
         })
     }
@@ -199,6 +206,7 @@ impl Disk for StdDisk {
         self.with("cut", name, |open| {
             open.is_dirty = true;
             open.is_cut = true;
+            open.writes += 1;
             open.file.set_len(length)
         })
     }
@@ -214,6 +222,38 @@ impl Disk for StdDisk {
             open.is_cut = false;
             Ok(())
         })
+    }
+
+    fn begin_sync(&mut self, name: &str) -> Result<SyncWork, DiskError> {
+        let path = self.folder.join(name);
+        self.with("sync", name, |open| {
+            // Opened once more and not a copy of the descriptor: the kernel reports the error of
+            // a write-back once to each opening, so that a sync by the owner meanwhile hears of
+            // it too.
+            let file = File::open(path)?;
+            let is_cut = open.is_cut;
+            open.syncing = Some(open.writes);
+            Ok(SyncWork::new(name, move || {
+                if is_cut {
+                    file.sync_all()
+                } else {
+                    file.sync_data()
+                }
+            }))
+        })
+    }
+
+    fn finish_sync(&mut self, done: SyncDone) -> Result<(), DiskError> {
+        let SyncDone { name, outcome } = done;
+        outcome.map_err(|source| self.failed("sync", &name, source))?;
+        // What is still dirty is open; what was closed or removed needs nothing.
+        if let Some(open) = self.open.get_mut(&name)
+            && open.syncing.take() == Some(open.writes)
+        {
+            open.is_dirty = false;
+            open.is_cut = false;
+        }
+        Ok(())
     }
 
     fn sync_folder(&mut self) -> Result<(), DiskError> {

@@ -104,7 +104,7 @@ fn a_record_cut_short_is_short_and_not_bad() {
 #[test]
 fn good_records_behind_a_bad_one_are_found_wherever_it_ends() {
     let mut bytes = vec![0; 64];
-    let mut ends = Vec::new();
+    let mut ends: Vec<u64> = Vec::new();
     for (index, kind) in [Kind::Entry, Kind::Entry, Kind::Mark, Kind::Entry]
         .into_iter()
         .enumerate()
@@ -114,16 +114,24 @@ fn good_records_behind_a_bad_one_are_found_wherever_it_ends() {
             offset: bytes.len() as u64,
         };
         let payload: &[u8] = if kind == Kind::Entry { &[9; 100] } else { &[] };
-        let at = Position {
-            term: 1,
-            index: index as u64,
+        // The mark says that the first entry is durable.
+        let index = if kind == Kind::Mark {
+            ends[0]
+        } else {
+            index as u64
         };
-        encode(&mut bytes, kind, at, payload, place);
+        encode(
+            &mut bytes,
+            kind,
+            Position { term: 1, index },
+            payload,
+            place,
+        );
         ends.push(bytes.len() as u64);
     }
     let behind = |records, has_mark| Behind { records, has_mark };
     assert_eq!(look_behind(&bytes, 7, 64), behind(3, true));
-    assert_eq!(look_behind(&bytes, 7, ends[0]), behind(2, true));
+    assert_eq!(look_behind(&bytes, 7, ends[0]), behind(2, false));
     assert_eq!(look_behind(&bytes, 7, ends[1]), behind(1, false));
     assert_eq!(look_behind(&bytes, 7, ends[2]), behind(0, false));
 }

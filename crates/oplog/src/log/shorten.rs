@@ -28,7 +28,7 @@ impl<D: Disk> Log<D> {
         let mut batch = self.batch();
         batch.push(Kind::Truncate, Position { term: 0, index }, &[]);
         self.write(&batch)?;
-        self.is_unmarked = true;
+        self.note_change();
         self.index.truncate(index);
         self.durable = self.durable.min(self.index.last());
         self.make_durable()

@@ -1,6 +1,6 @@
 //! The end of the log: batches, syncs, the next segment, and stopping when the disk fails.
 
-use super::Log;
+use super::{Log, Synced};
 use crate::Position;
 use crate::batch::Batch;
 use crate::disk::{Disk, DiskError};
@@ -13,7 +13,7 @@ use crate::scan::segment_name;
 impl<D: Disk> Log<D> {
     /// Stops the log, and tries to leave a note that its unsynced end is not to be trusted even
     /// if this machine stays up: what the kernel shows of it may be on no disk.
-    fn halt(&mut self, cause: DiskError) -> LogError {
+    pub(super) fn halt(&mut self, cause: DiskError) -> LogError {
         self.halted = Some("its disk failed, and it is not known what is durable");
         let meta = Meta {
             doubt: self.meta.doubt.or(Some(self.durable)),
@@ -49,9 +49,14 @@ impl<D: Disk> Log<D> {
         let active = self.index.segments.back();
         let (sequence, offset) = active.map_or((0, 0), |one| (one.sequence, one.bytes));
         let mut batch = Batch::new(sequence, offset);
-        if self.is_mark_due {
-            batch.push(Kind::Mark, self.index.last().unwrap_or_default(), &[]);
-            batch.has_mark = true;
+        if self.synced.is_mark_due() {
+            let end = self.synced.durable_end;
+            let at = Position {
+                term: 0,
+                index: end,
+            };
+            batch.push(Kind::Mark, at, &[]);
+            batch.marks = Some(end);
         }
         if let Some(committed) = self.committed
             && self.is_committed_due
@@ -74,25 +79,9 @@ impl<D: Disk> Log<D> {
         if let Some(segment) = self.index.segments.back_mut() {
             segment.bytes += batch.bytes.len() as u64;
         }
-        self.is_unsynced = true;
+        self.synced.is_unsynced = true;
         self.is_committed_due &= !batch.has_committed;
-        if batch.has_mark {
-            self.is_mark_due = false;
-            self.is_unmarked = false;
-        }
-        Ok(())
-    }
-
-    pub(super) fn make_durable(&mut self) -> Result<(), LogError> {
-        if self.is_unsynced
-            && let Some(active) = self.index.segments.back()
-            && let Err(cause) = self.disk.sync(&segment_name(active.sequence))
-        {
-            return Err(self.halt(cause));
-        }
-        self.is_unsynced = false;
-        self.is_mark_due = self.is_unmarked;
-        self.durable = self.index.last();
+        self.synced.marked_end = batch.marks.unwrap_or(self.synced.marked_end);
         Ok(())
     }
 
@@ -121,8 +110,12 @@ impl<D: Disk> Log<D> {
             StoreError::Unknown(cause) => self.halt(cause),
         })?;
         self.index.begin(header.sequence, previous, starts_over);
-        self.is_unmarked = false;
-        self.is_mark_due = false;
+        let begun = self.synced.begun;
+        let header = SEGMENT_HEADER_BYTES;
+        self.synced = Synced {
+            begun,
+            ..Synced::whole(header, header, header)
+        };
         self.durable = self.index.last();
         Ok(())
     }

@@ -14,6 +14,9 @@ pub(super) struct FakeFile {
     pub(super) old_tail: Vec<u8>,
     /// Bytes whose sync failed: readable, and gone with the power whatever is synced later.
     pub(super) doomed: Option<Range<usize>>,
+    /// What the sync that is under way makes durable: the bytes before this. `None` also if the
+    /// file was cut below its durable bytes since, as then nothing can be said.
+    pub(super) syncing: Option<usize>,
 }
 
 impl FakeFile {
@@ -31,7 +34,9 @@ impl FakeFile {
             let cut = self.current[length..self.floor].to_vec();
             self.old_tail.splice(0..0, cut);
             self.floor = length;
+            self.syncing = None;
         }
+        self.syncing = self.syncing.map(|syncing| syncing.min(length));
         self.current.truncate(length);
     }
 
@@ -49,6 +54,7 @@ impl FakeFile {
         }
         self.floor = self.current.len();
         self.old_tail.clear();
+        self.syncing = None;
     }
 
     /// Loses power: a part of what is not durable stays.
