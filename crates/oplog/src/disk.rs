@@ -2,13 +2,36 @@
 
 mod fake;
 mod std_disk;
+mod std_read;
 mod sync_work;
 
 use std::io;
 
 pub use fake::{FakeDisk, Operation};
 pub use std_disk::StdDisk;
+pub use std_read::StdReadDisk;
 pub use sync_work::{SyncDone, SyncWork};
+
+/// A folder of files that is read.
+pub trait ReadDisk {
+    /// The names of all files in the folder, sorted. Sub-folders are left out.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    fn list(&mut self) -> Result<Vec<String>, DiskError>;
+
+    /// The length of a file in bytes.
+    ///
+    /// # Errors
+    /// There is no such file.
+    fn length(&mut self, name: &str) -> Result<u64, DiskError>;
+
+    /// Fills `into` from `offset` on.
+    ///
+    /// # Errors
+    /// [`DiskError::is_short`]: the file ends before that.
+    fn read_at(&mut self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
+}
 
 /// One folder of files, held by one owner.
 ///
@@ -18,24 +41,12 @@ pub use sync_work::{SyncDone, SyncWork};
 ///
 /// Names are plain file names of at most 64 bytes. Both implementations pass one suite
 /// (`tests/conformance.rs`).
-pub trait Disk {
-    /// The names of all files in the folder, sorted. Sub-folders are left out.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
-    fn list(&mut self) -> Result<Vec<String>, DiskError>;
-
+pub trait Disk: ReadDisk {
     /// Makes an empty file.
     ///
     /// # Errors
     /// There is one with that name, or no room for it.
     fn create(&mut self, name: &str) -> Result<(), DiskError>;
-
-    /// The length of a file in bytes.
-    ///
-    /// # Errors
-    /// There is no such file.
-    fn length(&mut self, name: &str) -> Result<u64, DiskError>;
 
     /// Writes at the end of a file.
     ///
@@ -43,12 +54,6 @@ pub trait Disk {
     /// [`DiskError::is_full`]: no room. After any error a part of the bytes may stand there; the
     /// caller cuts it off.
     fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError>;
-
-    /// Fills `into` from `offset` on.
-    ///
-    /// # Errors
-    /// [`DiskError::is_short`]: the file ends before that.
-    fn read_at(&mut self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
 
     /// Cuts a file to `length` bytes, of which it has at least as many.
     ///
@@ -97,25 +102,27 @@ pub trait Disk {
 }
 
 /// So that an owner can lend its disk to a log, as the simulator does.
-impl<D: Disk + ?Sized> Disk for &mut D {
+impl<D: ReadDisk + ?Sized> ReadDisk for &mut D {
     fn list(&mut self) -> Result<Vec<String>, DiskError> {
         (**self).list()
-    }
-
-    fn create(&mut self, name: &str) -> Result<(), DiskError> {
-        (**self).create(name)
     }
 
     fn length(&mut self, name: &str) -> Result<u64, DiskError> {
         (**self).length(name)
     }
 
-    fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
-        (**self).append(name, bytes)
-    }
-
     fn read_at(&mut self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         (**self).read_at(name, offset, into)
+    }
+}
+
+impl<D: Disk + ?Sized> Disk for &mut D {
+    fn create(&mut self, name: &str) -> Result<(), DiskError> {
+        (**self).create(name)
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        (**self).append(name, bytes)
     }
 
     fn truncate(&mut self, name: &str, length: u64) -> Result<(), DiskError> {

@@ -99,6 +99,12 @@ pub enum LogError {
         /// Its version.
         version: u16,
     },
+    /// There is nothing to read.
+    #[error(
+        "no log is there; name the folder that a master keeps its log in, which is `oplog` in its \
+         state folder"
+    )]
+    NoLog,
     /// The log takes no calls any more.
     #[error("the log has stopped because {why}; drop it and open it again")]
     Halted {

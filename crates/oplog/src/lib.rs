@@ -125,6 +125,7 @@ mod error;
 mod format;
 mod index;
 mod log;
+mod log_scan;
 mod meta;
 mod open;
 mod options;
@@ -136,10 +137,13 @@ mod snapshot;
 
 use std::fmt;
 
-pub use disk::{Disk, DiskError, FakeDisk, Operation, StdDisk, SyncDone, SyncWork};
+pub use disk::{
+    Disk, DiskError, FakeDisk, Operation, ReadDisk, StdDisk, StdReadDisk, SyncDone, SyncWork,
+};
 pub use error::LogError;
 pub use format::{ENTRY_BYTES_MAX, FORMAT_VERSION, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub use log::Log;
+pub use log_scan::{Found, LogScan, SegmentFacts};
 pub use open::wipe;
 pub use options::{BATCH_BYTES_MAX, Options, SEGMENT_BYTES_MAX, SETTLE_MS, SyncPolicy};
 pub use payload::{PAYLOAD_OVERHEAD_BYTES, Payload};

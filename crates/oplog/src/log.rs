@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use crate::disk::Disk;
 use crate::error::LogError;
-use crate::format::{self, ENTRY_BYTES_MAX, Flaw, Kind, Place, RECORD_HEADER_BYTES};
-use crate::index::{Index, Spot};
+use crate::format::{ENTRY_BYTES_MAX, Kind, RECORD_HEADER_BYTES};
+use crate::index::Index;
 use crate::meta::Meta;
 use crate::options::BATCH_BYTES_MAX;
-use crate::scan::segment_name;
+use crate::scan::read;
 use crate::{Entry, Options, Position, Vote};
 
 pub(crate) use sync::Synced;
@@ -114,48 +114,7 @@ impl<D: Disk> Log<D> {
     /// The first is purged, or bytes are not what was written.
     pub fn read(&mut self, range: Range<u64>, bytes_max: usize) -> Result<Vec<Entry>, LogError> {
         self.check_running()?;
-        let first = self.index.first();
-        if range.start < first && !range.is_empty() {
-            let index = range.start;
-            return Err(LogError::Purged { index, first });
-        }
-        let mut entries = Vec::new();
-        let mut bytes = 0;
-        for index in range {
-            let Some((sequence, spot)) = self.index.find(index) else {
-                break;
-            };
-            bytes += RECORD_HEADER_BYTES as usize + spot.payload_bytes as usize;
-            if bytes > bytes_max && !entries.is_empty() {
-                break;
-            }
-            entries.push(self.read_entry(sequence, spot, index)?);
-        }
-        Ok(entries)
-    }
-
-    fn read_entry(&mut self, sequence: u64, spot: Spot, index: u64) -> Result<Entry, LogError> {
-        let name = segment_name(sequence);
-        let offset = u64::from(spot.offset);
-        let length = RECORD_HEADER_BYTES as usize + spot.payload_bytes as usize;
-        let mut bytes = vec![0; length];
-        let damaged = |what| LogError::damaged(&name, offset, what);
-        match self.disk.read_at(&name, offset, &mut bytes) {
-            Err(error) if error.is_short() => return Err(damaged("the file has become shorter")),
-            other => other?,
-        }
-        let at = Position {
-            term: spot.term,
-            index,
-        };
-        match format::parse(&bytes, Place { sequence, offset }) {
-            Ok((record, payload)) if record.kind == Kind::Entry && record.at == at => Ok(Entry {
-                at,
-                payload: payload.to_vec(),
-            }),
-            Err(Flaw::Bad(what)) => Err(damaged(what)),
-            _ => Err(damaged("another record stands in an entry's place")),
-        }
+        read(&mut self.disk, &self.index, range, bytes_max)
     }
 
     /// Keeps a vote, durably.

@@ -1,6 +1,6 @@
 //! The small file beside the segments: vote, what is purged, boot, and how the log was left.
 
-use crate::disk::{Disk, DiskError};
+use crate::disk::{Disk, DiskError, ReadDisk};
 use crate::error::LogError;
 use crate::format::{FORMAT_VERSION, u32_at, u64_at};
 use crate::reserve;
@@ -153,7 +153,7 @@ impl Meta {
     }
 
     /// Reads the file, if there is one.
-    pub(crate) fn load(disk: &mut impl Disk) -> Result<Option<Self>, LogError> {
+    pub(crate) fn load(disk: &mut impl ReadDisk) -> Result<Option<Self>, LogError> {
         let length = match disk.length(META) {
             Ok(length) => length,
             Err(error) if error.is_missing() => return Ok(None),

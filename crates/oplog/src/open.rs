@@ -1,6 +1,6 @@
 //! Opening a log: what is there, what of it is whole, and what of it can be trusted.
 
-use crate::disk::{Disk, DiskError};
+use crate::disk::{Disk, DiskError, ReadDisk};
 use crate::error::LogError;
 use crate::format::{Flaw, Header, SEGMENT_HEADER_BYTES};
 use crate::log::{Log, Synced, create_segment};
@@ -194,7 +194,7 @@ fn segments(disk: &mut impl Disk, meta: &Meta) -> Result<Vec<u64>, LogError> {
     Ok(sequences)
 }
 
-fn list(disk: &mut impl Disk) -> Result<Vec<u64>, LogError> {
+pub(crate) fn list(disk: &mut impl ReadDisk) -> Result<Vec<u64>, LogError> {
     let names = disk.list()?;
     let mut sequences: Vec<u64> = names.iter().filter_map(|name| sequence_of(name)).collect();
     sequences.sort_unstable();
@@ -202,7 +202,7 @@ fn list(disk: &mut impl Disk) -> Result<Vec<u64>, LogError> {
 }
 
 /// The bytes of a segment.
-fn load(disk: &mut impl Disk, sequence: u64) -> Result<Vec<u8>, LogError> {
+pub(crate) fn load(disk: &mut impl ReadDisk, sequence: u64) -> Result<Vec<u8>, LogError> {
     let name = segment_name(sequence);
     let length = disk.length(&name)?;
     if length > SEGMENT_BYTES_MAX + 2 * BATCH_BYTES_MAX as u64 {
@@ -225,7 +225,7 @@ fn was_never_begun(flaw: Flaw, file: &[u8], restart: Restart) -> bool {
 }
 
 /// Whether the log begins and ends where its state says.
-fn check_end(scan: &Scan, old: &Meta) -> Result<(), LogError> {
+pub(crate) fn check_end(scan: &Scan, old: &Meta) -> Result<(), LogError> {
     let segments = &scan.index.segments;
     let (Some(oldest), Some(newest)) = (segments.front(), segments.back()) else {
         return Err(LogError::damaged(META, 0, "the log has no segment"));

@@ -1,9 +1,14 @@
 //! Reads one segment's bytes into the index, and judges what is wrong at its end.
 
+use std::ops::Range;
+
+use crate::disk::ReadDisk;
 use crate::error::LogError;
-use crate::format::{self, Behind, Flaw, Header, Kind, Place, Record, SEGMENT_HEADER_BYTES};
-use crate::index::Index;
-use crate::{Position, Restart};
+use crate::format::{
+    self, Behind, Flaw, Header, Kind, Place, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES,
+};
+use crate::index::{Index, Spot};
+use crate::{Entry, Position, Restart};
 
 /// What is known after the segments read so far.
 #[derive(Debug, Default)]
@@ -128,6 +133,62 @@ impl Scan {
             Kind::Committed => self.committed = self.committed.max(Some(at)),
         }
         Ok(())
+    }
+}
+
+/// Entries of a log whose index is known; see [`Log::read`](crate::Log::read).
+pub(crate) fn read(
+    disk: &mut impl ReadDisk,
+    index: &Index,
+    range: Range<u64>,
+    bytes_max: usize,
+) -> Result<Vec<Entry>, LogError> {
+    let first = index.first();
+    if range.start < first && !range.is_empty() {
+        let index = range.start;
+        return Err(LogError::Purged { index, first });
+    }
+    let mut entries = Vec::new();
+    let mut bytes = 0;
+    for number in range {
+        let Some((sequence, spot)) = index.find(number) else {
+            break;
+        };
+        bytes += RECORD_HEADER_BYTES as usize + spot.payload_bytes as usize;
+        if bytes > bytes_max && !entries.is_empty() {
+            break;
+        }
+        entries.push(read_entry(disk, sequence, spot, number)?);
+    }
+    Ok(entries)
+}
+
+fn read_entry(
+    disk: &mut impl ReadDisk,
+    sequence: u64,
+    spot: Spot,
+    index: u64,
+) -> Result<Entry, LogError> {
+    let name = segment_name(sequence);
+    let offset = u64::from(spot.offset);
+    let length = RECORD_HEADER_BYTES as usize + spot.payload_bytes as usize;
+    let mut bytes = vec![0; length];
+    let damaged = |what| LogError::damaged(&name, offset, what);
+    match disk.read_at(&name, offset, &mut bytes) {
+        Err(error) if error.is_short() => return Err(damaged("the file has become shorter")),
+        other => other?,
+    }
+    let at = Position {
+        term: spot.term,
+        index,
+    };
+    match format::parse(&bytes, Place { sequence, offset }) {
+        Ok((record, payload)) if record.kind == Kind::Entry && record.at == at => Ok(Entry {
+            at,
+            payload: payload.to_vec(),
+        }),
+        Err(Flaw::Bad(what)) => Err(damaged(what)),
+        _ => Err(damaged("another record stands in an entry's place")),
     }
 }
 

@@ -26,7 +26,7 @@
 //! A block's number is part of its checksum, so that no block is missing, twice or at another
 //! place without being noticed; the end is one, so that none is missing behind.
 
-use crate::disk::{Disk, DiskError};
+use crate::disk::{Disk, DiskError, ReadDisk};
 use crate::format::{u32_at, u64_at};
 use crate::{FORMAT_VERSION, Position};
 
@@ -95,7 +95,7 @@ enum Kind {
     End = 3,
 }
 
-fn file_name(at: Position) -> String {
+pub(crate) fn file_name(at: Position) -> String {
     format!("snapshot-{:020}-{:020}", at.index, at.term)
 }
 
@@ -115,7 +115,7 @@ fn position_of(name: &str) -> Option<Position> {
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn snapshots(disk: &mut impl Disk) -> Result<Vec<Position>, SnapshotError> {
+pub fn snapshots(disk: &mut impl ReadDisk) -> Result<Vec<Position>, SnapshotError> {
     let names = disk.list()?;
     let mut found: Vec<Position> = names.iter().filter_map(|name| position_of(name)).collect();
     found.sort_unstable_by_key(|at| (at.index, at.term));
@@ -228,7 +228,7 @@ impl SnapshotReader {
     ///
     /// # Errors
     /// There is none, it is damaged, or newer than this program.
-    pub fn open(disk: &mut impl Disk, at: Position) -> Result<(Self, Vec<u8>), SnapshotError> {
+    pub fn open(disk: &mut impl ReadDisk, at: Position) -> Result<(Self, Vec<u8>), SnapshotError> {
         let mut reader = Self {
             file: file_name(at),
             offset: 0,
@@ -261,7 +261,7 @@ impl SnapshotReader {
     ///
     /// # Errors
     /// It is damaged, or the disk refuses.
-    pub fn next(&mut self, disk: &mut impl Disk) -> Result<Option<Vec<u8>>, SnapshotError> {
+    pub fn next(&mut self, disk: &mut impl ReadDisk) -> Result<Option<Vec<u8>>, SnapshotError> {
         if self.is_over {
             return Ok(None);
         }
@@ -279,7 +279,7 @@ impl SnapshotReader {
         }
     }
 
-    fn take(&mut self, disk: &mut impl Disk) -> Result<(Kind, Vec<u8>), SnapshotError> {
+    fn take(&mut self, disk: &mut impl ReadDisk) -> Result<(Kind, Vec<u8>), SnapshotError> {
         let mut header = [0; BLOCK_HEADER_BYTES];
         let start = self.offset;
         self.read(disk, &mut header)?;
@@ -303,7 +303,7 @@ impl SnapshotReader {
         Ok((kind, payload))
     }
 
-    fn read(&mut self, disk: &mut impl Disk, into: &mut [u8]) -> Result<(), SnapshotError> {
+    fn read(&mut self, disk: &mut impl ReadDisk, into: &mut [u8]) -> Result<(), SnapshotError> {
         match disk.read_at(&self.file, self.offset, into) {
             Ok(()) => {
                 self.offset += into.len() as u64;

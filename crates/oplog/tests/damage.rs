@@ -1,6 +1,8 @@
 //! Any byte of a durable record that changes is found; no bytes make the log panic.
 
-use larder_oplog::{BootId, Disk as _, Entry, FakeDisk, Log, LogError, Restart, SyncPolicy, Vote};
+use larder_oplog::{
+    BootId, Disk as _, Entry, FakeDisk, Log, LogError, ReadDisk as _, Restart, SyncPolicy, Vote,
+};
 use proptest::prelude::*;
 
 use crate::steps::{BOOT, NEXT_BOOT, all, at, entries, entry, open, options, try_open};

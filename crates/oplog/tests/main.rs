@@ -17,6 +17,8 @@ mod payloads;
 #[cfg(test)]
 mod records;
 #[cfg(test)]
+mod scans;
+#[cfg(test)]
 mod snapshots;
 #[cfg(test)]
 mod steps;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use self::file::{Dice, FakeFile};
-use super::{Disk, DiskError, SyncDone, SyncWork};
+use super::{Disk, DiskError, ReadDisk, SyncDone, SyncWork};
 
 /// The operations of a [`Disk`], to say which is to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,12 +221,31 @@ impl Change {
     }
 }
 
-impl Disk for FakeDisk {
+impl ReadDisk for FakeDisk {
     fn list(&mut self) -> Result<Vec<String>, DiskError> {
         self.allow(Operation::List, "list", "")?;
         Ok(self.names.keys().cloned().collect())
     }
 
+    fn length(&mut self, name: &str) -> Result<u64, DiskError> {
+        self.allow(Operation::Length, "look at", name)?;
+        Ok(self.file("look at", name)?.current.len() as u64)
+    }
+
+    fn read_at(&mut self, name: &str, offset: u64, into: &mut [u8]) -> Outcome {
+        self.allow(Operation::Read, "read", name)?;
+        let file = self.file("read", name)?;
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = start.saturating_add(into.len());
+        let Some(bytes) = file.current.get(start..end) else {
+            return Err(failed("read", name, io::ErrorKind::UnexpectedEof.into()));
+        };
+        into.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Disk for FakeDisk {
     fn create(&mut self, name: &str) -> Outcome {
         self.allow(Operation::Create, "create", name)?;
         if self.names.contains_key(name) {
@@ -238,11 +257,6 @@ impl Disk for FakeDisk {
         self.names.insert(name.to_owned(), id);
         self.changes.push(Change::Add(name.to_owned(), id));
         Ok(())
-    }
-
-    fn length(&mut self, name: &str) -> Result<u64, DiskError> {
-        self.allow(Operation::Length, "look at", name)?;
-        Ok(self.file("look at", name)?.current.len() as u64)
     }
 
     fn append(&mut self, name: &str, bytes: &[u8]) -> Outcome {
@@ -263,18 +277,6 @@ impl Disk for FakeDisk {
             return Err(failed("write", name, io::ErrorKind::StorageFull.into()));
         }
         file.current.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn read_at(&mut self, name: &str, offset: u64, into: &mut [u8]) -> Outcome {
-        self.allow(Operation::Read, "read", name)?;
-        let file = self.file("read", name)?;
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        let end = start.saturating_add(into.len());
-        let Some(bytes) = file.current.get(start..end) else {
-            return Err(failed("read", name, io::ErrorKind::UnexpectedEof.into()));
-        };
-        into.copy_from_slice(bytes);
         Ok(())
     }
 

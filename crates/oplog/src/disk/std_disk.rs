@@ -11,7 +11,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{Disk, DiskError, SyncDone, SyncWork};
+use super::{Disk, DiskError, ReadDisk, SyncDone, SyncWork};
 
 /// Held for the life of the disk, so that two processes never write one log.
 const LOCK: &str = "lock";
@@ -27,7 +27,7 @@ const OPEN_FILES_MAX: usize = 16;
 pub struct StdDisk {
     folder: PathBuf,
     /// Locked until it is dropped.
-    _lock: File,
+    lock: File,
     open: BTreeMap<String, OpenFile>,
     uses: u64,
 }
@@ -84,7 +84,23 @@ impl StdDisk {
         })?;
         Ok(Self {
             folder,
-            _lock: lock,
+            lock,
+            open: BTreeMap::new(),
+            uses: 0,
+        })
+    }
+
+    /// The same folder for another thread, under the same lock. What one of both writes, renames
+    /// or removes the other must leave alone: the log's files are its owner's, a thread that makes
+    /// snapshots has those, and reads the log.
+    ///
+    /// # Errors
+    /// The process may open no more files.
+    pub fn share(&self) -> Result<Self, DiskError> {
+        let lock = self.lock.try_clone();
+        Ok(Self {
+            folder: self.folder.clone(),
+            lock: lock.map_err(|source| self.failed("lock", "", source))?,
             open: BTreeMap::new(),
             uses: 0,
         })
@@ -152,27 +168,39 @@ impl StdDisk {
     }
 }
 
-impl Disk for StdDisk {
+/// The names of the files of a folder, sorted, without the lock.
+pub(super) fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_file = entry.file_type()?.is_file();
+        // A name that is not text is none of ours.
+        if let Ok(name) = entry.file_name().into_string()
+            && is_file
+            && name != LOCK
+        {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+impl ReadDisk for StdDisk {
     fn list(&mut self) -> Result<Vec<String>, DiskError> {
-        let entries = || -> io::Result<Vec<String>> {
-            let mut names = Vec::new();
-            for entry in fs::read_dir(&self.folder)? {
-                let entry = entry?;
-                let is_file = entry.file_type()?.is_file();
-                // A name that is not text is none of ours.
-                if let Ok(name) = entry.file_name().into_string()
-                    && is_file
-                    && name != LOCK
-                {
-                    names.push(name);
-                }
-            }
-            names.sort();
-            Ok(names)
-        };
-        entries().map_err(|source| self.failed("list", "", source))
+        names(&self.folder).map_err(|source| self.failed("list", "", source))
     }
 
+    fn length(&mut self, name: &str) -> Result<u64, DiskError> {
+        self.with("look at", name, |open| Ok(open.file.metadata()?.len()))
+    }
+
+    fn read_at(&mut self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.with("read", name, |open| open.file.read_exact_at(into, offset))
+    }
+}
+
+impl Disk for StdDisk {
     fn create(&mut self, name: &str) -> Result<(), DiskError> {
         let file = OpenOptions::new()
             .read(true)
@@ -186,20 +214,12 @@ impl Disk for StdDisk {
         Ok(())
     }
 
-    fn length(&mut self, name: &str) -> Result<u64, DiskError> {
-        self.with("look at", name, |open| Ok(open.file.metadata()?.len()))
-    }
-
     fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
         self.with("write", name, |open| {
             open.is_dirty = true;
             open.writes += 1;
             open.file.write_all(bytes)
         })
-    }
-
-    fn read_at(&mut self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        self.with("read", name, |open| open.file.read_exact_at(into, offset))
     }
 
     fn truncate(&mut self, name: &str, length: u64) -> Result<(), DiskError> {
