@@ -119,6 +119,7 @@
 //! leaves the same doubt behind, if the disk still takes it; on a disk that does not, wipe the
 //! folder before the replica starts again on the same boot.
 
+mod about;
 mod batch;
 mod disk;
 mod error;
@@ -130,6 +131,7 @@ mod meta;
 mod open;
 mod options;
 mod payload;
+mod rebuild;
 mod record;
 mod reserve;
 mod scan;
@@ -137,6 +139,7 @@ mod snapshot;
 
 use std::fmt;
 
+pub use about::About;
 pub use disk::{
     Disk, DiskError, FakeDisk, Operation, ReadDisk, StdDisk, StdReadDisk, SyncDone, SyncWork,
 };
@@ -147,6 +150,9 @@ pub use log_scan::{Found, LogScan, SegmentFacts};
 pub use open::wipe;
 pub use options::{BATCH_BYTES_MAX, Options, SEGMENT_BYTES_MAX, SETTLE_MS, SyncPolicy};
 pub use payload::{PAYLOAD_OVERHEAD_BYTES, Payload};
+pub use rebuild::{
+    Made, MakeSnapshot, Progress, Rebuild, RebuildError, Rebuilt, SNAPSHOTS_KEPT, Through, Unusable,
+};
 pub use record::{RecordError, decode_ops, decode_parts, encode_ops, encode_parts};
 pub use snapshot::{
     BLOCK_BYTES_MAX, SnapshotError, SnapshotReader, SnapshotWriter, remove_snapshot, snapshots,

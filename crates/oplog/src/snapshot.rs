@@ -81,6 +81,16 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
+    /// What it says does not fit.
+    pub(crate) fn damaged(at: Position, what: &'static str) -> Self {
+        let file = file_name(at);
+        Self::Damaged {
+            file,
+            offset: 0,
+            what,
+        }
+    }
+
     /// Whether the same call can work later: there was no room on the disk.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

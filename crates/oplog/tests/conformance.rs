@@ -6,7 +6,10 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use larder_oplog::{Disk, FakeDisk, StdDisk};
+use larder_oplog::{
+    Disk, Entry, FakeDisk, Log, MakeSnapshot, Payload, ReadDisk, Rebuild, StdDisk, StdReadDisk,
+    Through,
+};
 
 use crate::steps::{BOOT, NEXT_BOOT, all, at, entries, open};
 
@@ -146,4 +149,58 @@ fn a_log_lives_on_a_real_disk() {
     let (mut log, _) = open(disk(), NEXT_BOOT);
     let wanted = [entries(1, 13..30, 500), entries(2, 30..35, 500)].concat();
     assert_eq!(all(&mut log), wanted);
+}
+
+/// The owner appends while another thread takes a snapshot of what is committed.
+#[test]
+fn a_snapshot_is_made_beside_the_owner_of_a_real_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = StdDisk::open(folder.path()).expect("a disk");
+    let shared = disk.share().expect("a second handle");
+    let (mut log, _) = open(disk, BOOT);
+    let blank = |index| Entry {
+        at: at(1, index),
+        payload: Payload::Blank.encode(),
+    };
+    let append = |log: &mut Log<StdDisk>, indexes: std::ops::Range<u64>| {
+        for index in indexes {
+            log.append(&[blank(index)]).expect("room");
+        }
+    };
+    append(&mut log, 0..300);
+    log.sync().expect("a sync");
+    let maker = std::thread::spawn(|| MakeSnapshot::begin(shared, 250)?.run());
+    append(&mut log, 300..900);
+    let made = maker.join().expect("no panic").expect("made");
+    assert_eq!(made.at, at(1, 250));
+    let read = StdReadDisk::open(folder.path()).expect("a disk");
+    let rebuilt = Rebuild::begin(read, Through::Last).and_then(Rebuild::run);
+    let (rebuilt, _) = rebuilt.expect("a state");
+    assert_eq!(rebuilt.snapshot, Some(at(1, 250)));
+    assert_eq!(rebuilt.applied, Some(at(1, 899)));
+}
+
+#[test]
+fn what_is_only_read_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("log");
+    let missing = StdReadDisk::open(&path).expect_err("it is not there");
+    assert!(missing.is_missing() && missing.to_string().contains("log"));
+    assert!(!path.exists(), "nothing is made");
+    std::fs::create_dir(&path).expect("a folder");
+    std::fs::write(path.join("a"), b"hello").expect("a file");
+    let mut disk = StdReadDisk::open(&path).expect("a disk");
+    assert_eq!(disk.list().expect("a list"), ["a"]);
+    assert_eq!(disk.length("a").expect("a length"), 5);
+    let mut bytes = [0; 3];
+    disk.read_at("a", 2, &mut bytes).expect("bytes");
+    assert_eq!(&bytes, b"llo");
+    assert!(
+        disk.read_at("a", 3, &mut bytes)
+            .expect_err("short")
+            .is_short()
+    );
+    assert!(disk.length("b").expect_err("none").is_missing());
+    assert_eq!(std::fs::read_dir(&path).expect("a folder").count(), 1);
+    StdDisk::open(&path).expect("nobody has locked it");
 }

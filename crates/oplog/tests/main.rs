@@ -15,6 +15,10 @@ mod model;
 #[cfg(test)]
 mod payloads;
 #[cfg(test)]
+mod pool;
+#[cfg(test)]
+mod rebuilds;
+#[cfg(test)]
 mod records;
 #[cfg(test)]
 mod scans;
