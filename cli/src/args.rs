@@ -11,10 +11,13 @@ use larder_client::{AgentName, GroupId, Pin};
 use crate::bytes_text::parse_bytes;
 
 mod administration;
+mod inspection;
 
 pub(crate) use administration::{
     Administration, Drain, DrainWait, DrainedAgent, Explain, Quota, TaskNumber, Tasks, TasksList,
 };
+
+pub(crate) use inspection::Inspect;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -121,6 +124,9 @@ pub(crate) enum Command {
     /// Look at copies and moves that tenants asked for. Needs an administrator's token.
     #[command(subcommand)]
     Tasks(Tasks),
+    /// Read the log and the snapshots of a master and say what is wrong with them; exit code 1 if
+    /// something is. Nothing is changed, and the master may run.
+    Inspect(Inspect),
     /// Measure puts and gets; every byte is checked.
     Bench(Bench),
     /// Start a pool as processes of this machine.

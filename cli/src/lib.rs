@@ -7,6 +7,7 @@
 //! quota     what tenants may hold, and why a put would be refused
 //! drain     emptying an agent           tasks    copies and moves that somebody asked for
 //! value     the bytes of an object: from a file or standard input, into a file
+//! inspect   the log and snapshots of a master, without it
 //! up        a pool as processes of this machine       down, status   what became of it
 //! ```
 
@@ -21,6 +22,7 @@ mod environment;
 mod error;
 mod fetch;
 mod folder;
+mod inspect;
 mod objects;
 mod output;
 mod pins;
@@ -119,6 +121,7 @@ fn perform(args: Args, output: &mut Output) -> Result<u8, CliError> {
         Command::Quota(quota) => wait(quota::quota(&global, &quota, output)),
         Command::Drain(drain) => wait(drain::drain(&global, &drain, output)),
         Command::Tasks(tasks) => wait(tasks::tasks(&global, &tasks, output)),
+        Command::Inspect(asked) => inspect::inspect(&asked, output),
         Command::Bench(bench) => wait(bench::bench(&global, &bench, output)),
         Command::Up(up) => wait(up::up(&global, &up, output)),
         Command::Down => wait(down::down(&global, output)),

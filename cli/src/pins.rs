@@ -153,7 +153,7 @@ fn show(
     output.result(&value, &human)
 }
 
-fn pin_value(pin: Pin) -> Value {
+pub(crate) fn pin_value(pin: Pin) -> Value {
     match pin {
         Pin::None => "none".into(),
         Pin::Hard => "hard".into(),

@@ -151,11 +151,13 @@ pub use open::wipe;
 pub use options::{BATCH_BYTES_MAX, Options, SEGMENT_BYTES_MAX, SETTLE_MS, SyncPolicy};
 pub use payload::{PAYLOAD_OVERHEAD_BYTES, Payload};
 pub use rebuild::{
-    Made, MakeSnapshot, Progress, Rebuild, RebuildError, Rebuilt, SNAPSHOTS_KEPT, Through, Unusable,
+    Made, MakeSnapshot, Progress, Rebuild, RebuildError, Rebuilt, SNAPSHOTS_KEPT, Through,
+    Unusable, read_snapshot,
 };
 pub use record::{RecordError, decode_ops, decode_parts, encode_ops, encode_parts};
 pub use snapshot::{
-    BLOCK_BYTES_MAX, SnapshotError, SnapshotReader, SnapshotWriter, remove_snapshot, snapshots,
+    BLOCK_BYTES_MAX, SnapshotError, SnapshotReader, SnapshotWriter, remove_snapshot,
+    snapshot_bytes, snapshots,
 };
 
 /// Where an entry stands in the log. Terms never fall, indexes rise by one from 0 on.

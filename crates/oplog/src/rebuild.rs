@@ -6,19 +6,21 @@
 
 mod apply;
 mod error;
+mod from_snapshot;
 mod make;
 
 use larder_store::State;
-use larder_store::snapshot::Builder;
 
 use crate::disk::ReadDisk;
-use crate::snapshot::{SnapshotError, SnapshotReader, snapshots};
-use crate::{About, LogScan, Position, decode_parts};
+use crate::snapshot::{SnapshotError, snapshots};
+use crate::{About, LogScan, Position};
 
 pub use error::{RebuildError, Unusable};
+pub use from_snapshot::read_snapshot;
 pub use make::{Made, MakeSnapshot, SNAPSHOTS_KEPT};
 
 use apply::Applying;
+use from_snapshot::FromSnapshot;
 
 /// Whether there is more to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,15 +76,6 @@ enum Phase {
     Entries(Box<Applying>),
     /// A step failed.
     Failed,
-}
-
-/// A snapshot that is being read.
-#[derive(Debug)]
-struct FromSnapshot {
-    at: Position,
-    reader: SnapshotReader,
-    about: About,
-    builder: Builder,
 }
 
 impl<D: ReadDisk> Rebuild<D> {
@@ -193,32 +186,19 @@ impl<D: ReadDisk> Rebuild<D> {
         if at.index.saturating_add(1) < first {
             return Err(unfit("the entries behind it are purged"));
         }
-        let (reader, about) = SnapshotReader::open(self.log.disk_mut(), at)?;
-        let about =
-            About::decode(&about).map_err(|_| unfit("what it says about itself cannot be read"))?;
-        Ok(FromSnapshot {
-            at,
-            reader,
-            about,
-            builder: Builder::default(),
-        })
+        FromSnapshot::open(self.log.disk_mut(), at)
     }
 
     /// Reads a block of the snapshot; what is wrong with it lets an older one be tried.
     fn read_block(&mut self, mut from: Box<FromSnapshot>) -> Phase {
-        let at = from.at;
-        match from.next(self.log.disk_mut()) {
-            Ok(true) => Phase::Snapshot(from),
-            Ok(false) => {
-                let FromSnapshot { builder, about, .. } = *from;
-                match builder.finish() {
-                    Ok(state) => self.apply_to(state, Some(at), about),
-                    Err(_) => {
-                        let what = "its parts do not make a whole state";
-                        self.refuse(at, SnapshotError::damaged(at, what))
-                    }
-                }
-            }
+        let at = from.at();
+        let read = match from.next(self.log.disk_mut()) {
+            Ok(true) => return Phase::Snapshot(from),
+            Ok(false) => from.finish(),
+            Err(why) => Err(why),
+        };
+        match read {
+            Ok((state, about)) => self.apply_to(state, Some(at), about),
             Err(why) => self.refuse(at, why),
         }
     }
@@ -232,22 +212,5 @@ impl<D: ReadDisk> Rebuild<D> {
         let must_reach = matches!(self.through, Through::Index(_));
         let applying = Applying::new(state, at, about, through, must_reach);
         Phase::Entries(Box::new(applying))
-    }
-}
-
-impl FromSnapshot {
-    /// Takes a block; whether there was one.
-    fn next(&mut self, disk: &mut impl ReadDisk) -> Result<bool, SnapshotError> {
-        let at = self.at;
-        let Some(block) = self.reader.next(disk)? else {
-            return Ok(false);
-        };
-        let parts = decode_parts(&block)
-            .map_err(|_| SnapshotError::damaged(at, "a block is of no known parts"))?;
-        for part in parts {
-            let taken = self.builder.take(part);
-            taken.map_err(|_| SnapshotError::damaged(at, "a part does not fit those before"))?;
-        }
-        Ok(true)
     }
 }

@@ -132,6 +132,14 @@ pub fn snapshots(disk: &mut impl ReadDisk) -> Result<Vec<Position>, SnapshotErro
     Ok(found)
 }
 
+/// The size of a snapshot, in bytes.
+///
+/// # Errors
+/// There is none.
+pub fn snapshot_bytes(disk: &mut impl ReadDisk, at: Position) -> Result<u64, SnapshotError> {
+    Ok(disk.length(&file_name(at))?)
+}
+
 /// Removes a snapshot. One that is not there is removed already.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use larder_oplog::{
     About, Disk, FakeDisk, LogError, MakeSnapshot, Payload, Position, Progress, ReadDisk, Rebuild,
-    RebuildError, Rebuilt, RecordError, SnapshotReader, Through, encode_ops, remove_snapshot,
+    RebuildError, Rebuilt, RecordError, Through, encode_ops, read_snapshot, remove_snapshot,
     snapshots,
 };
 use larder_store::{Op, State, check};
@@ -134,10 +134,9 @@ impl World {
         let mut disk = self.pool.disk();
         let all = snapshots(&mut disk).expect("a list");
         assert!(all.len() <= 2 && all.last() == Some(&made.at), "{all:?}");
-        let about = SnapshotReader::open(&mut disk, made.at).map(|(_, about)| about);
         if !self.is_damaged {
-            let about = About::decode(&about.expect("whole")).expect("readable");
-            assert_eq!(about, made.about);
+            let (state, about) = read_snapshot(&mut disk, made.at).expect("whole");
+            assert_eq!((state.digest(), about), (digest, made.about));
         }
     }
 
