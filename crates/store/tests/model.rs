@@ -194,6 +194,15 @@ impl Model {
         }
     }
 
+    fn begin_anew(&mut self, world: &mut World) {
+        world.begin_anew();
+        self.0.clear();
+        world.settle();
+        for name in TENANTS {
+            world.set_tenant(name, TenantPolicy::default());
+        }
+    }
+
     fn check(&mut self, world: &mut World, act: Act) {
         match act {
             Act::Put {
@@ -255,14 +264,7 @@ impl Model {
                     .for_each(|known| known.leased_until = until);
                 world.settle();
             }
-            Act::BeginAnew => {
-                world.begin_anew();
-                self.0.clear();
-                world.settle();
-                for name in TENANTS {
-                    world.set_tenant(name, TenantPolicy::default());
-                }
-            }
+            Act::BeginAnew => self.begin_anew(world),
         }
     }
 }

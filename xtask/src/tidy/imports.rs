@@ -78,6 +78,8 @@ const TABLE: [Row; 13] = [
             "master",
             "node-agent",
             "crds",
+            "oplog",
+            "store",
             "types",
             "telemetry",
             "wire",
