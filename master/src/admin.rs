@@ -31,7 +31,7 @@ use tokio::time::timeout;
 use crate::config::TenantConfig;
 use crate::event::{AdminAsk, Event};
 use crate::identity::{Identity, IdentityError};
-use crate::node::Role;
+use crate::role::Role;
 use reject::Rejection;
 
 /// The longest body, in bytes: a policy has a few numbers.
@@ -160,7 +160,7 @@ fn audit(principal: &Principal, action: &Method, object: &str, outcome: &str) {
 impl Admin {
     async fn ask(&self, ask: AdminAsk) -> Result<Value, CallError> {
         let role = *self.role.borrow();
-        if role != Role::Leading {
+        if role == Role::Stopping {
             return Err(CallError::new(role.refusal()));
         }
         let (reply, answer) = oneshot::channel();
@@ -209,7 +209,7 @@ async fn metrics(State(admin): State<Admin>) -> Response {
 
 async fn readyz(State(admin): State<Admin>) -> Response {
     let role = *admin.role.borrow();
-    let status = if role == Role::Leading {
+    let status = if matches!(role, Role::Leading | Role::Standby) {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
@@ -219,13 +219,18 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 
 async fn status(State(admin): State<Admin>) -> Result<Response, Rejection> {
     let role = *admin.role.borrow();
-    if role != Role::Leading {
-        // Who is starting or following has no figures, but can say what it is.
-        let Admin { pool, name, .. } = &admin;
-        let document = json!({ "pool": pool, "name": name, "role": role.name() });
-        return Ok(axum::Json(document).into_response());
+    if role == Role::Leading {
+        return admin.document(AdminAsk::Status).await;
     }
-    admin.document(AdminAsk::Status).await
+    // Who is starting or following has few figures, but can say what it is.
+    let Admin { pool, name, .. } = &admin;
+    let mut document = json!({ "pool": pool, "name": name, "role": role.name() });
+    if let (Ok(Value::Object(more)), Some(document)) =
+        (admin.ask(AdminAsk::Status).await, document.as_object_mut())
+    {
+        document.extend(more);
+    }
+    Ok(axum::Json(document).into_response())
 }
 
 async fn tenants(State(admin): State<Admin>) -> Result<Response, Rejection> {

@@ -24,7 +24,8 @@ impl PoolClock {
     }
 }
 
-fn boot_ms() -> u64 {
+/// Milliseconds since the machine started, on a clock that counts suspend too.
+pub(crate) fn boot_ms() -> u64 {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(tv_sec).unwrap_or(0);
     let nanos = u64::try_from(tv_nsec).unwrap_or(0);

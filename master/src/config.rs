@@ -7,8 +7,12 @@ use larder_types::{Access, Borrowing, OnExceed, QuotaName, TenantId};
 use serde::Deserialize;
 
 mod background;
+mod replication;
 
 pub use background::{EvictionConfig, MovesConfig};
+pub use replication::{ConsensusConfig, OplogConfig, SyncConfig};
+
+pub use crate::consensus::Member;
 
 pub use crate::events::config::{EventsConfig, ZmqConfig, ZmqSchema};
 
@@ -74,7 +78,8 @@ pub struct Config {
     pub client_addr: String,
     /// `host:port` for metrics, probes and administration.
     pub admin_addr: String,
-    /// Where the generation stands; made if missing.
+    /// Where the log and its snapshots stand; made if missing. Each master has its own, and keeps
+    /// it over restarts.
     pub state_dir: PathBuf,
     /// The root of the pool's keys: 64 hex digits, readable by this user or its groups only.
     pub root_key_file: PathBuf,
@@ -132,6 +137,15 @@ pub struct Config {
     /// How events are logged.
     #[serde(default)]
     pub log: LogConfig,
+    /// All masters of the pool, this one among them by its name; empty if it is the only one.
+    #[serde(default)]
+    pub members: Vec<Member>,
+    /// When the log of the pool is made durable.
+    #[serde(default)]
+    pub oplog: OplogConfig,
+    /// How masters agree on a leader.
+    #[serde(default)]
+    pub consensus: ConsensusConfig,
 }
 
 mod defaults {
@@ -296,6 +310,7 @@ impl Config {
                 what: what.to_owned(),
             })
         };
+        self.check_replication()?;
         for (key, text) in [("pool", &self.pool), ("name", &self.name)] {
             if text.is_empty() || text.len() > 253 {
                 return refuse(key, "must have 1 to 253 bytes");

@@ -4,6 +4,7 @@
 //! written: whoever does not take answers is not asked for more calls.
 
 mod hello;
+mod masters;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,9 +20,10 @@ use larder_wire::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
+use crate::consensus::PeerDesk;
 use crate::event::{Called, ConnectionId, Event, Outgoing};
 use crate::identity::Identity;
 use crate::metrics::LISTENER;
@@ -49,6 +51,10 @@ pub(crate) struct Shared {
     pub(crate) identity: Arc<dyn Identity>,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) registry: Registry,
+    /// What another master of the pool shows.
+    pub(crate) master_credential: [u8; 32],
+    /// Answers other masters, once this one takes part.
+    pub(crate) desk: watch::Receiver<Option<PeerDesk>>,
 }
 
 /// Why a connection ends.
@@ -84,6 +90,14 @@ impl From<Refused> for End {
     }
 }
 
+/// Who was let in.
+enum Greeted {
+    /// A client or an agent.
+    Peer(Session),
+    /// Another master, in this session.
+    Master(SessionId),
+}
+
 /// What the hello settled.
 struct Session {
     connection: ConnectionId,
@@ -105,7 +119,11 @@ pub(crate) async fn serve(
         lane.greet(connection, shared),
     );
     let (session, end) = match hello.await {
-        Ok(Ok(mut session)) => {
+        Ok(Ok(Greeted::Master(session))) => {
+            let end = lane.serve_master(session, shared).await;
+            (session, end)
+        }
+        Ok(Ok(Greeted::Peer(mut session))) => {
             let end = lane.serve(&mut session, shared).await;
             (session.session, end)
         }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use larder_store::{Command, Corruption, Leader, Op, Request, Settings, State};
 use larder_types::{AgentId, AgentName, Epoch, Incarnation, PoolTime, TenantId};
-use larder_wire::{CallResult, RootKey, SessionSigner};
+use larder_wire::{CallResult, Refused, RefusedReason, RootKey, SessionSigner};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::mpsc;
@@ -51,6 +51,8 @@ const TURN_EVENTS: usize = 256;
 const TICK_MS_MAX: u64 = 250;
 /// The deadline of a call that names none, in ms.
 const DEADLINE_MS: u64 = 5_000;
+/// While the log has no room, or nobody may be told anything, it is looked again this often, in ms.
+const CLOSED_MS: u64 = 5;
 /// The longest deadline that a call may ask for, in ms.
 const DEADLINE_MS_MAX: u64 = 60_000;
 
@@ -93,7 +95,7 @@ pub(crate) enum Ended {
     StartOver { above: u64 },
     /// An op did not fit the state.
     Corrupt(Corruption),
-    /// The log took no more.
+    /// Another master leads, or the log took no more.
     Log(LogError),
 }
 
@@ -107,6 +109,8 @@ struct Core<L> {
     now: PoolTime,
     /// What the next entry will hold.
     entry: Vec<Op>,
+    /// Its size, estimated from above, in bytes.
+    entry_bytes: usize,
     /// The index of the last entry that is committed and applied.
     committed: u64,
     rules: Rules,
@@ -153,13 +157,18 @@ pub(crate) struct Leading<L> {
     /// Items decided and ops applied in this turn.
     touched: usize,
     next_tick: PoolTime,
+    /// What was decided is not told yet: it is not certain that nobody else leads.
+    is_held: bool,
+    /// An agent knows a higher epoch of this generation, since this mark of the log.
+    outdone: Option<(Epoch, u64)>,
     ended: Option<Ended>,
 }
 
 impl<L: Log> Leading<L> {
-    /// A leader of an empty pool in `epoch`.
+    /// A leader that takes over `state`, which has everything that was committed before `term`.
     pub(crate) fn new(
-        epoch: Epoch,
+        term: u64,
+        state: State,
         rules: Rules,
         keys: Keys,
         log: L,
@@ -167,10 +176,13 @@ impl<L: Log> Leading<L> {
         clock: PoolClock,
     ) -> Self {
         let now = clock.now();
-        let state = State::new(epoch.generation);
+        let epoch = Epoch {
+            generation: state.generation(),
+            term,
+        };
         let leader = Leader::new(&state, epoch, rules.settings.clone(), now);
         let random = SmallRng::from_os_rng();
-        let (entry, committed) = (Vec::new(), 0);
+        let (entry, entry_bytes, committed) = (Vec::new(), 0, 0);
         Self {
             core: Core {
                 state,
@@ -179,6 +191,7 @@ impl<L: Log> Leading<L> {
                 random,
                 now,
                 entry,
+                entry_bytes,
                 committed,
                 rules,
                 keys,
@@ -195,12 +208,21 @@ impl<L: Log> Leading<L> {
             tenants_gone: Vec::new(),
             touched: 0,
             next_tick: now,
+            is_held: false,
+            outdone: None,
             ended: None,
         }
     }
 
-    /// Makes the tenants and quotas that exist from the start. Before anything is served.
-    pub(crate) fn make_tenants(
+    /// The epoch in which it leads.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.core.epoch()
+    }
+
+    /// Makes the tenants and quotas of the configuration what it says they are, and waits until
+    /// that is committed: before anybody is served. If this master leads no longer meanwhile,
+    /// [`Self::run`] says so at once.
+    pub(crate) async fn make_tenants(
         &mut self,
         tenants: Vec<TenantConfig>,
         quotas: Vec<QuotaConfig>,
@@ -217,33 +239,45 @@ impl<L: Log> Leading<L> {
             if let Outcome::Known(Err(error), _) = self.decide(&request) {
                 return Err(error);
             }
-            self.settle();
+            // One after the other: a tenant may name a quota that is only now made.
+            self.append();
+            while self.ended.is_none() && self.core.committed + 1 < self.core.log.next_index() {
+                match poll_fn(|context| self.core.log.poll_committed(context)).await {
+                    Ok(entry) => self.commit(entry),
+                    Err(error) => self.ended = Some(Ended::Log(error)),
+                }
+            }
         }
         Ok(())
     }
 
-    /// Leads until something ends it. Every connection has been told why when this returns.
+    /// Leads until something ends it; returns what a standby goes on with. Every connection has
+    /// been told why when this returns.
     pub(crate) async fn run(
         mut self,
         events: &mut mpsc::Receiver<Event>,
         mut stop: Pin<&mut (impl Future<Output = ()> + ?Sized)>,
-    ) -> Ended {
+        leader: impl Fn() -> Option<String>,
+    ) -> (Ended, L, State) {
         let mut taken = Vec::with_capacity(TURN_EVENTS);
         let mut backlog = VecDeque::new();
         loop {
+            let is_open = self.is_open();
             let is_full =
                 !backlog.is_empty() || self.calls.has_woken() || self.line.len() >= LINE_MAX;
             let is_busy = is_full || self.line.len() > 0;
-            let pause = if is_busy {
-                Duration::ZERO
-            } else {
-                self.pause()
+            let pause = match (is_open, is_busy) {
+                (false, _) => Duration::from_millis(CLOSED_MS),
+                (true, true) => Duration::ZERO,
+                (true, false) => self.pause(),
             };
+            let is_full = is_full || !is_open;
             tokio::select! {
                 () = &mut stop => self.ended = Some(Ended::Stopped),
-                entry = poll_fn(|context| self.core.log.poll_committed(context)) => {
-                    self.commit(entry);
-                }
+                entry = poll_fn(|context| self.core.log.poll_committed(context)) => match entry {
+                    Ok(entry) => self.commit(entry),
+                    Err(error) => self.ended = Some(Ended::Log(error)),
+                },
                 // Zero events: all senders are gone, nobody is left to serve.
                 count = events.recv_many(&mut taken, TURN_EVENTS), if !is_full => {
                     if count == 0 {
@@ -255,10 +289,16 @@ impl<L: Log> Leading<L> {
             backlog.extend(taken.drain(..));
             self.turn(&mut backlog);
             if let Some(ended) = self.ended.take() {
-                self.say_farewell(&ended);
-                return ended;
+                self.say_farewell(&ended, leader());
+                return (ended, self.core.log, self.core.state);
             }
         }
+    }
+
+    /// Whether anything new is decided: the log takes what would come of it, and what was decided
+    /// can be told.
+    fn is_open(&self) -> bool {
+        self.core.log.has_room() && !self.is_held
     }
 
     /// How long nothing is to be done unless something happens.
@@ -279,20 +319,29 @@ impl<L: Log> Leading<L> {
     fn turn(&mut self, events: &mut VecDeque<Event>) {
         self.core.now = self.clock.now();
         self.touched = 0;
+        // A process that was paused finds out before it says anything.
+        self.is_held = !self.core.log.is_certain();
         // First: at its deadline such an item says what it waited for, not that time is over.
         self.refuse_space();
         while let Some((id, call)) = self.calls.next_late(self.core.now) {
             self.answer(id, call);
         }
         self.end_waits();
+        self.judge_outdone();
         if self.core.now >= self.next_tick {
             self.tick();
         } else if self.goes_on() {
             self.go_on();
         }
-        self.serve_line();
-        self.decide_woken(self.core.rules.settings.slice_items);
-        while self.touched < TURN_ITEMS && self.line.len() < LINE_MAX && self.ended.is_none() {
+        if self.is_open() {
+            self.serve_line();
+            self.decide_woken(self.core.rules.settings.slice_items);
+        }
+        while self.touched < TURN_ITEMS
+            && self.line.len() < LINE_MAX
+            && self.ended.is_none()
+            && self.is_open()
+        {
             let Some(event) = events.pop_front() else {
                 break;
             };
@@ -318,7 +367,7 @@ impl<L: Log> Leading<L> {
         let goes_on = |op: &Op| matches!(op, Op::TenantPurge { .. } | Op::SegmentSwept { .. });
         let is_purging = ops.iter().any(goes_on);
         self.touched += ops.len();
-        self.core.entry.extend(ops);
+        self.propose(ops);
         // A purge or a sweep goes on in the next turn, not in a quarter of a second.
         let tick_ms = if is_purging {
             0
@@ -345,18 +394,32 @@ impl<L: Log> Leading<L> {
         }
         let effects = core.leader.take_effects();
         self.touched += ops.len();
-        self.core.entry.extend(ops);
+        self.propose(ops);
         self.route(effects);
     }
 
-    fn say_farewell(&mut self, ended: &Ended) {
-        let detail = match ended {
-            Ended::Stopped => "the master stops",
-            Ended::StartOver { .. } => "the pool starts over under a higher generation",
-            Ended::Corrupt(_) => "the master stops after a fault; its log says more",
-            Ended::Log(_) => "another master leads",
+    fn say_farewell(&mut self, ended: &Ended, leader: Option<String>) {
+        let refused = match ended {
+            Ended::Stopped => Refused::new(RefusedReason::Stopping, "the master stops"),
+            Ended::StartOver { .. } => Refused::new(
+                RefusedReason::Stopping,
+                "the pool starts over under a higher generation",
+            ),
+            Ended::Corrupt(_) => Refused::new(
+                RefusedReason::Stopping,
+                "the master stops after a fault; its log says more",
+            ),
+            Ended::Log(_) => {
+                let mut refused = Refused::new(RefusedReason::NotLeader, "another master leads");
+                refused.leader_addr = leader;
+                refused
+            }
         };
-        self.links.close_all(detail);
+        // Nothing may be told that is not certain, not even now.
+        if self.is_held || !self.core.log.is_certain() {
+            self.links.forget_unsent();
+        }
+        self.links.close_all(&refused);
         self.links.flush();
         self.metrics.forget_all();
         if let Some(events) = &mut self.events {

@@ -11,9 +11,9 @@ mod calls;
 mod clock;
 pub mod config;
 mod connection;
+mod consensus;
 mod event;
 mod events;
-pub mod generation;
 pub mod identity;
 mod leader;
 mod line;
@@ -23,14 +23,18 @@ mod metrics;
 mod node;
 mod quota;
 mod ready_file;
+mod role;
 pub mod root_key;
 mod rpc;
 mod session;
+mod standby;
 
 use std::future::Future;
 
 pub use config::{Config, ConfigError};
-pub use node::{Master, MasterError, Role};
+pub use consensus::{ConsensusError, Member};
+pub use node::{Master, MasterError};
+pub use role::Role;
 
 /// Runs a master as configured until SIGTERM or SIGINT: logging, runtime and all. For `main`.
 ///

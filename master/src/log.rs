@@ -1,5 +1,6 @@
 //! The log of ops: what the leader proposes and hears back once it is committed.
 
+#[cfg(test)]
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
@@ -21,6 +22,17 @@ pub enum LogError {
     /// This master leads no longer.
     #[error("the log takes no more entries from this master; another one leads")]
     NotLeader,
+    /// Ops that do not encode.
+    #[error("ops cannot be written to the log; this master stops leading")]
+    Encode(#[source] larder_oplog::RecordError),
+    /// More than fits.
+    #[error("an entry of {size_bytes} bytes is longer than the {max_bytes} that fit")]
+    TooLarge {
+        /// What it has.
+        size_bytes: usize,
+        /// What fits.
+        max_bytes: usize,
+    },
 }
 
 /// Where a leader's ops go. One leader has one log; entries commit in the order of proposal.
@@ -36,17 +48,36 @@ pub trait Log {
     fn append(&mut self, ops: Vec<Op>) -> Result<u64, LogError>;
 
     /// The next committed entry.
-    fn poll_committed(&mut self, context: &mut Context<'_>) -> Poll<Entry>;
+    ///
+    /// # Errors
+    /// [`LogError::NotLeader`]: another master leads. What was proposed and did not come back may
+    /// be committed or not. Not to be called again then.
+    fn poll_committed(&mut self, context: &mut Context<'_>) -> Poll<Result<Entry, LogError>>;
+
+    /// Whether more may be proposed. Without room nothing new is decided, so that callers wait
+    /// where they stand and hear of an overload.
+    fn has_room(&self) -> bool;
+
+    /// Whether it is certain at this moment that nobody else leads. What was read is told only
+    /// then.
+    fn is_certain(&self) -> bool;
+
+    /// This moment, for [`Self::is_certain_since`].
+    fn mark(&self) -> u64;
+
+    /// Whether nobody else led when `mark` was taken: a quorum has followed this leader since.
+    fn is_certain_since(&self, mark: u64) -> bool;
 }
 
-/// A log in memory that commits at once. What it holds is gone with the process: durability comes
-/// with replicated masters; until then a restart empties the pool and raises its generation.
+/// A log in memory that commits at once, for tests of a leader alone.
+#[cfg(test)]
 #[derive(Debug, Default)]
-pub struct VolatileLog {
+pub(crate) struct VolatileLog {
     last_index: u64,
     committed: VecDeque<Entry>,
 }
 
+#[cfg(test)]
 impl Log for VolatileLog {
     fn next_index(&self) -> u64 {
         self.last_index + 1
@@ -62,10 +93,26 @@ impl Log for VolatileLog {
         Ok(self.last_index)
     }
 
-    fn poll_committed(&mut self, _: &mut Context<'_>) -> Poll<Entry> {
+    fn poll_committed(&mut self, _: &mut Context<'_>) -> Poll<Result<Entry, LogError>> {
         // No waker is kept: only the leader that polls can append.
         self.committed
             .pop_front()
-            .map_or(Poll::Pending, Poll::Ready)
+            .map_or(Poll::Pending, |entry| Poll::Ready(Ok(entry)))
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn is_certain(&self) -> bool {
+        true
+    }
+
+    fn mark(&self) -> u64 {
+        0
+    }
+
+    fn is_certain_since(&self, _: u64) -> bool {
+        true
     }
 }

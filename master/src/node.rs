@@ -1,75 +1,40 @@
-//! The role of this master over its life: starting, leading, stopping; one day standing by.
+//! A master: bound, then served until it is to stop.
+
+mod roles;
 
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 
 use larder_store::Corruption;
 use larder_telemetry::{Component, Metric, Registry};
-use larder_types::{Epoch, Incarnation, Reason};
-use larder_wire::{CallError, RootKey, SessionSigner, TokenError};
+use larder_types::Incarnation;
+use larder_wire::{CallError, RootKey, TokenError};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
+use roles::Parts;
+
 use crate::admin::{self, Admin};
-use crate::clock::PoolClock;
 use crate::config::{Config, ConfigError, QuotaConfig, TenantConfig};
 use crate::connection::Shared;
-use crate::event::Event;
-use crate::events::{Events, zmq};
-use crate::generation::{self, GenerationError};
+use crate::consensus::ConsensusError;
+use crate::events::zmq;
 use crate::identity::{self, Identity};
-use crate::leader::{Ended, Keys, Leading, Rules};
 use crate::listener::Listener;
-use crate::log::{LogError, VolatileLog};
-use crate::metrics::MasterMetrics;
+use crate::log::LogError;
 use crate::ready_file::{self, Addrs};
+use crate::role::Role;
 use crate::root_key::{self, RootKeyError};
 
 /// Events that wait for the leader. Each holds at most one body of 1 MiB, and usually a
 /// thousandth of it; connections that find it full wait, and then hear `Overloaded`.
 const EVENTS_LENGTH: usize = 1024;
-/// The only term while there is one master: its generation rises instead.
-const TERM: u64 = 1;
-
-/// What this master does at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It is not yet able to serve.
-    Starting,
-    /// It follows another master and applies what that one commits.
-    Standby,
-    /// It serves.
-    Leading,
-    /// It serves no longer.
-    Stopping,
-}
-
-impl Role {
-    /// The name, as it stands in documents.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Standby => "standby",
-            Self::Leading => "leader",
-            Self::Stopping => "stopping",
-        }
-    }
-
-    /// What a caller hears that needs a leader.
-    pub(crate) const fn refusal(self) -> Reason {
-        match self {
-            Self::Standby => Reason::NotLeader,
-            Self::Starting | Self::Leading | Self::Stopping => Reason::Starting,
-        }
-    }
-}
 
 /// Why a master did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -83,9 +48,9 @@ pub enum MasterError {
     /// The keys that are made from it.
     #[error("no session key can be made from the root key")]
     SessionKey(#[from] TokenError),
-    /// The generation.
-    #[error("no generation can begin")]
-    Generation(#[from] GenerationError),
+    /// The log and the other masters.
+    #[error("this master cannot take part in the log of the pool")]
+    Consensus(#[from] ConsensusError),
     /// A listener.
     #[error("`{key}`: {}", cannot_listen(.addr, .source))]
     Listen {
@@ -108,7 +73,10 @@ pub enum MasterError {
     #[error("a tenant of the tenants file or a quota of the quotas file was refused")]
     Tenant(#[source] CallError),
     /// The state does not fit its log.
-    #[error("the state of the pool is broken; restart this master: the pool starts empty")]
+    #[error(
+        "the state of the pool does not fit its log; `larder inspect` on state_dir says more, and \
+         another master takes over"
+    )]
     Corrupt(#[source] Corruption),
     /// The log is gone.
     #[error("the log takes no more entries")]
@@ -200,6 +168,7 @@ impl Master {
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), MasterError> {
         let (sender, mut events) = mpsc::channel(EVENTS_LENGTH);
         let (role, role_seen) = watch::channel(Role::Starting);
+        let (desk, desk_seen) = watch::channel(None);
         let Self {
             identity, registry, ..
         } = &self;
@@ -207,6 +176,8 @@ impl Master {
             identity: Arc::clone(identity),
             events: sender.clone(),
             registry: registry.clone(),
+            master_credential: self.root.master_credential(),
+            desk: desk_seen,
         });
         let admin = Admin {
             pool: self.config.pool.clone(),
@@ -217,19 +188,22 @@ impl Master {
             role: role_seen.clone(),
         };
         let zmq_addrs = self.zmq.addrs();
+        let addrs = Addrs {
+            client: self.client_addr,
+            admin: self.admin_addr,
+            zmq: zmq_addrs,
+        };
         let parts = Parts {
             zmq_feeds: self.zmq.start(&self.registry),
-            addrs: Addrs {
-                client: self.client_addr,
-                admin: self.admin_addr,
-                zmq: zmq_addrs,
-            },
+            addrs,
             config: self.config,
             tenants: self.tenants,
             quotas: self.quotas,
             root: self.root,
             incarnation: self.incarnation,
             registry: self.registry,
+            role,
+            desk,
         };
         let admin = tokio::spawn(admin::serve(
             self.admin_listener,
@@ -241,9 +215,9 @@ impl Master {
         let mut shutdown = pin!(shutdown);
         let ended = tokio::select! {
             () = listener.accept() => Ok(()),
-            ended = parts.hold_roles(&role, &mut events, shutdown.as_mut()) => ended,
+            ended = parts.hold_roles(&mut events, shutdown.as_mut()) => ended,
         };
-        role.send_replace(Role::Stopping);
+        parts.role.send_replace(Role::Stopping);
         parts.registry.set(Metric::MasterReady, &[], 0);
         // From here on nobody hears events: connections that ask are told that it stops.
         drop(events);
@@ -269,84 +243,6 @@ pub(crate) async fn read_files(config: &Config, registry: &Registry) -> Result<F
     let root = root_key::load(&config.root_key_file)?;
     let identity = identity::load(config, registry).await?;
     Ok((tenants, quotas, root, identity))
-}
-
-/// What the role loop needs.
-struct Parts {
-    config: Config,
-    tenants: Vec<TenantConfig>,
-    quotas: Vec<QuotaConfig>,
-    root: RootKey,
-    incarnation: Incarnation,
-    registry: Registry,
-    addrs: Addrs,
-    zmq_feeds: zmq::Feeds,
-}
-
-impl Parts {
-    /// One role after another. With several masters a standby's turn stands between starting and
-    /// leading, and a leader that is deposed comes back to it.
-    async fn hold_roles(
-        &self,
-        role: &watch::Sender<Role>,
-        events: &mut mpsc::Receiver<Event>,
-        mut shutdown: Pin<&mut (impl Future<Output = ()> + ?Sized)>,
-    ) -> Result<(), MasterError> {
-        let mut floor = 0;
-        loop {
-            role.send_replace(Role::Starting);
-            self.registry.set(Metric::MasterReady, &[], 0);
-            let leading = self.start_over(floor)?;
-            if let Some(path) = &self.config.ready_file {
-                ready_file::write(path, &self.config.name, &self.addrs)?;
-            }
-            self.registry.set(Metric::MasterReady, &[], 1);
-            role.send_replace(Role::Leading);
-            match leading.run(events, shutdown.as_mut()).await {
-                Ended::Stopped => return Ok(()),
-                Ended::StartOver { above } => floor = above,
-                Ended::Corrupt(corruption) => return Err(MasterError::Corrupt(corruption)),
-                Ended::Log(error) => return Err(MasterError::Log(error)),
-            }
-        }
-    }
-
-    /// An empty pool in a generation above `floor` and above every one that this folder knows.
-    fn start_over(&self, floor: u64) -> Result<Leading<VolatileLog>, MasterError> {
-        let generation = generation::begin(&self.config.state_dir, floor)?;
-        let epoch = Epoch {
-            generation,
-            term: TERM,
-        };
-        tracing::info!(pool = self.config.pool, %epoch, "leading an empty pool");
-        let signer = SessionSigner::new(&self.root)?;
-        let session_key = signer.verify_key()?;
-        let keys = Keys {
-            root: self.root.clone(),
-            signer,
-            session_key,
-        };
-        let config = &self.config;
-        let rules = Rules {
-            pool: config.pool.clone(),
-            name: config.name.clone(),
-            incarnation: self.incarnation,
-            replica_factor: config.replica_factor,
-            session_token_ms: config.session_token_ms,
-            settings: config.settings(),
-        };
-        let metrics = MasterMetrics::new(self.registry.clone());
-        let log = VolatileLog::default();
-        let mut leading = Leading::new(epoch, rules, keys, log, metrics, PoolClock::start());
-        if let Some(events) = &config.events {
-            let (feeds, registry) = (self.zmq_feeds.clone(), self.registry.clone());
-            leading = leading.with_events(Events::new(epoch, events, feeds, registry));
-        }
-        leading
-            .make_tenants(self.tenants.clone(), self.quotas.clone())
-            .map_err(MasterError::Tenant)?;
-        Ok(leading)
-    }
 }
 
 async fn listen(key: &'static str, addr: &str) -> Result<(TcpListener, SocketAddr), MasterError> {

@@ -119,8 +119,11 @@ impl Links {
 
     /// Says why and closes a connection. What was written before still goes out.
     pub(crate) fn close(&mut self, connection: ConnectionId, reason: RefusedReason, detail: &str) {
-        let refused = Refused::new(reason, detail);
-        self.push(connection, Kind::Goodbye, &refused);
+        self.say_goodbye(connection, &Refused::new(reason, detail));
+    }
+
+    fn say_goodbye(&mut self, connection: ConnectionId, refused: &Refused) {
+        self.push(connection, Kind::Goodbye, refused);
         if let Some(link) = self.by_id.get_mut(&connection) {
             link.is_closing = true;
         }
@@ -145,10 +148,18 @@ impl Links {
     }
 
     /// Closes every connection.
-    pub(crate) fn close_all(&mut self, detail: &str) {
+    pub(crate) fn close_all(&mut self, refused: &Refused) {
         let all: Vec<ConnectionId> = self.by_id.keys().copied().collect();
         for connection in all {
-            self.close(connection, RefusedReason::Stopping, detail);
+            self.say_goodbye(connection, refused);
+        }
+    }
+
+    /// Drops what was written and not handed to the connections.
+    pub(crate) fn forget_unsent(&mut self) {
+        for link in self.by_id.values_mut() {
+            link.pending.clear();
+            link.replies = 0;
         }
     }
 

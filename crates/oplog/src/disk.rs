@@ -101,6 +101,59 @@ pub trait Disk: ReadDisk {
     fn remove(&mut self, name: &str) -> Result<(), DiskError>;
 }
 
+/// A disk whose kind its user need not know.
+impl<D: ReadDisk + ?Sized> ReadDisk for Box<D> {
+    fn list(&mut self) -> Result<Vec<String>, DiskError> {
+        (**self).list()
+    }
+
+    fn length(&mut self, name: &str) -> Result<u64, DiskError> {
+        (**self).length(name)
+    }
+
+    fn read_at(&mut self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        (**self).read_at(name, offset, into)
+    }
+}
+
+impl<D: Disk + ?Sized> Disk for Box<D> {
+    fn create(&mut self, name: &str) -> Result<(), DiskError> {
+        (**self).create(name)
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        (**self).append(name, bytes)
+    }
+
+    fn truncate(&mut self, name: &str, length: u64) -> Result<(), DiskError> {
+        (**self).truncate(name, length)
+    }
+
+    fn sync(&mut self, name: &str) -> Result<(), DiskError> {
+        (**self).sync(name)
+    }
+
+    fn begin_sync(&mut self, name: &str) -> Result<SyncWork, DiskError> {
+        (**self).begin_sync(name)
+    }
+
+    fn finish_sync(&mut self, done: SyncDone) -> Result<(), DiskError> {
+        (**self).finish_sync(done)
+    }
+
+    fn sync_folder(&mut self) -> Result<(), DiskError> {
+        (**self).sync_folder()
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
+        (**self).rename(from, to)
+    }
+
+    fn remove(&mut self, name: &str) -> Result<(), DiskError> {
+        (**self).remove(name)
+    }
+}
+
 /// So that an owner can lend its disk to a log, as the simulator does.
 impl<D: ReadDisk + ?Sized> ReadDisk for &mut D {
     fn list(&mut self) -> Result<Vec<String>, DiskError> {

@@ -12,6 +12,8 @@ pub enum Purpose {
     Client,
     /// An agent's control connection to a master.
     Agent,
+    /// A master's connection to another master of its pool.
+    Master,
 }
 
 /// The first frame of every connection, on every listener.

@@ -61,6 +61,12 @@ impl RootKey {
         AgentKey::new(derive(&self.0, "larder agent key 1", &parts), key_id)
     }
 
+    /// What a master of this pool shows to another one.
+    #[must_use]
+    pub fn master_credential(&self) -> [u8; 32] {
+        derive(&self.0, "larder master credential 1", &[])
+    }
+
     /// The seed of the Ed25519 key that signs session tokens.
     #[must_use]
     pub fn session_seed(&self) -> [u8; 32] {

@@ -98,6 +98,9 @@ kinds! {
 
     /// [`crate::events::Subscribe`].
     Subscribe = 64,
+
+    /// Between masters; what it says stands with them, as nobody else reads it.
+    Peer = 72,
 }
 
 /// Calls `$with!` with the name of every call of clients to a master. Each is a kind, a body in

@@ -1,14 +1,14 @@
 //! The hello at the master's end: who speaks, and whether the leader lets it in.
 
-use larder_types::Principal;
+use larder_types::{Epoch, Incarnation, PoolTime, Principal, SessionId};
 use larder_wire::frame::{FLAG_ERROR, FLAG_REPLY};
 use larder_wire::{
-    Frame, Hello, Kind, Purpose, Refused, RefusedReason, Welcome, decode_body, encode_frame,
-    negotiate,
+    Frame, Header, Hello, Kind, Purpose, Refused, RefusedReason, Welcome, decode_body,
+    encode_frame, negotiate,
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::{End, Lane, OUTBOX_LENGTH, Session, Shared};
+use super::{End, Greeted, Lane, OUTBOX_LENGTH, Session, Shared};
 use crate::event::{ConnectionId, Event, Opened, Outgoing};
 use crate::identity::{Identity, IdentityError};
 use crate::session::low_bits;
@@ -19,7 +19,7 @@ impl Lane {
         &mut self,
         connection: ConnectionId,
         shared: &Shared,
-    ) -> Result<Session, End> {
+    ) -> Result<Greeted, End> {
         let (header, hello) = loop {
             if let Some((header, body)) = self.decoder.next_frame()? {
                 if header.kind != Kind::Hello || header.has(FLAG_REPLY) {
@@ -33,6 +33,9 @@ impl Lane {
                 return Err(End::Closed);
             }
         };
+        if hello.purpose == Purpose::Master {
+            return self.greet_master(&header, &hello, connection, shared).await;
+        }
         let mut out = Vec::new();
         match self.admit(&hello, connection, shared).await {
             Ok((welcome, outbox)) => {
@@ -42,15 +45,63 @@ impl Lane {
                 self.decoder.accept(0);
                 self.write(&out).await?;
                 let (purpose, session) = (hello.purpose, welcome.session);
-                Ok(Session {
+                Ok(Greeted::Peer(Session {
                     connection,
                     purpose,
                     session,
                     outbox,
-                })
+                }))
             }
             Err(refused) => {
                 encode_frame(&mut out, Frame::reply(&header, FLAG_ERROR), &refused)?;
+                self.write(&out).await?;
+                Err(End::Told(refused))
+            }
+        }
+    }
+
+    /// Lets in another master. The leader has no say in it: there may be none.
+    async fn greet_master(
+        &mut self,
+        header: &Header,
+        hello: &Hello,
+        connection: ConnectionId,
+        shared: &Shared,
+    ) -> Result<Greeted, End> {
+        let session = SessionId(connection.0);
+        let is_ours = is_same_secret(&hello.credential, &shared.master_credential);
+        let mut out = Vec::new();
+        let admitted = negotiate(hello).and_then(|protocol| {
+            if is_ours {
+                return Ok(protocol);
+            }
+            let detail = "a master shows the credential of this pool's masters; do they share one \
+                          root key?";
+            Err(Refused::new(RefusedReason::Credential, detail))
+        });
+        match admitted {
+            Ok(protocol) => {
+                let welcome = Welcome {
+                    protocol,
+                    features: 0,
+                    session,
+                    principal: Principal::Master,
+                    incarnation: Incarnation::default(),
+                    epoch: Epoch::default(),
+                    pool_time: PoolTime::default(),
+                    session_token: Vec::new(),
+                    session_token_ms: 0,
+                    name: String::new(),
+                };
+                let mut frame = Frame::reply(header, 0);
+                frame.session = low_bits(session);
+                encode_frame(&mut out, frame, &welcome)?;
+                self.decoder.accept(0);
+                self.write(&out).await?;
+                Ok(Greeted::Master(session))
+            }
+            Err(refused) => {
+                encode_frame(&mut out, Frame::reply(header, FLAG_ERROR), &refused)?;
                 self.write(&out).await?;
                 Err(End::Told(refused))
             }
@@ -107,6 +158,7 @@ async fn prove(hello: &Hello, identity: &dyn Identity) -> Result<Principal, Refu
     let fits = match hello.purpose {
         Purpose::Client => matches!(principal, Principal::Tenant(_)),
         Purpose::Agent => matches!(principal, Principal::Agent(_)),
+        Purpose::Master => matches!(principal, Principal::Master),
     };
     if !fits {
         let detail = format!(
@@ -116,4 +168,11 @@ async fn prove(hello: &Hello, identity: &dyn Identity) -> Result<Principal, Refu
         return Err(Refused::new(RefusedReason::Role, detail));
     }
     Ok(principal)
+}
+
+/// Whether two secrets are the same. Their hashes are compared: how long that takes says nothing
+/// of the secret.
+fn is_same_secret(shown: &[u8], expected: &[u8]) -> bool {
+    let hash = |bytes| ring::digest::digest(&ring::digest::SHA256, bytes);
+    hash(shown).as_ref() == hash(expected).as_ref()
 }

@@ -11,6 +11,23 @@ use super::{Ended, Leading, TURN_ITEMS};
 use crate::log::{Entry, Log};
 use crate::rpc::{COMMANDS_BYTES_MAX, COMMANDS_MAX, command_bytes, wire_command};
 
+/// An entry holds no more than this by [`size_bytes`], unless one request makes more: what fits
+/// into one frame to another master with room to spare.
+const ENTRY_BYTES_MAX: usize = 512 * 1024;
+
+/// The bytes of an op in the log, from above.
+fn size_bytes(op: &Op) -> usize {
+    match op {
+        Op::PutEnd { key, replicas, .. } => {
+            let extents: usize = replicas.iter().map(Vec::len).sum();
+            160 + key.as_bytes().len() + 48 * extents
+        }
+        Op::AgentMounted { segments, .. } => 2_048 + 48 * segments.len(),
+        // The longest key of all, and a hundred numbers.
+        _ => 5_120,
+    }
+}
+
 impl<L: Log> Leading<L> {
     /// Proposes, applies, answers and decides again what was woken, until all is quiet or the
     /// turn is long enough.
@@ -22,12 +39,15 @@ impl<L: Log> Leading<L> {
             while self.ended.is_none()
                 && let Poll::Ready(entry) = self.core.log.poll_committed(&mut context)
             {
-                self.commit(entry);
+                match entry {
+                    Ok(entry) => self.commit(entry),
+                    Err(error) => self.ended = Some(Ended::Log(error)),
+                }
             }
             while let Some((id, call)) = self.calls.next_complete(self.core.committed) {
                 self.answer(id, call);
             }
-            if self.touched >= TURN_ITEMS || self.ended.is_some() {
+            if self.touched >= TURN_ITEMS || self.ended.is_some() || !self.core.log.has_room() {
                 break;
             }
             let is_quiet = !self.decide_woken(TURN_ITEMS - self.touched);
@@ -37,10 +57,22 @@ impl<L: Log> Leading<L> {
         }
     }
 
+    /// Puts ops into the entry of this turn, or into the next one if that is full; the index of
+    /// that entry is [`Log::next_index`] afterwards.
+    pub(super) fn propose(&mut self, ops: Vec<Op>) {
+        let bytes: usize = ops.iter().map(size_bytes).sum();
+        if self.core.entry_bytes + bytes > ENTRY_BYTES_MAX {
+            self.append();
+        }
+        self.core.entry_bytes += bytes;
+        self.core.entry.extend(ops);
+    }
+
     pub(super) fn append(&mut self) {
         if self.core.entry.is_empty() || self.ended.is_some() {
             return;
         }
+        self.core.entry_bytes = 0;
         let ops = std::mem::take(&mut self.core.entry);
         self.core.leader.proposed(self.core.log.next_index(), &ops);
         if let Err(error) = self.core.log.append(ops) {
@@ -96,7 +128,9 @@ impl<L: Log> Leading<L> {
         }
     }
 
-    /// Hands every connection what this turn has for it, once.
+    /// Hands every connection what this turn has for it, once: answers and commands alike, if it
+    /// is certain at this moment that nobody else leads. Else they wait, and with them everything
+    /// new, until it is certain again or another master leads.
     pub(super) fn flush(&mut self) {
         for (agent, commands) in std::mem::take(&mut self.commands) {
             self.send_commands(agent, commands);
@@ -104,6 +138,10 @@ impl<L: Log> Leading<L> {
         self.tell_events();
         for tenant in std::mem::take(&mut self.tenants_gone) {
             self.links.close_tenant(&tenant);
+        }
+        self.is_held = !self.core.log.is_certain();
+        if self.is_held {
+            return;
         }
         for connection in self.links.flush() {
             tracing::warn!(

@@ -67,13 +67,13 @@ impl<L: Log> Leading<L> {
                 let index = if ops.is_empty() {
                     saw_index
                 } else {
-                    core.log.next_index()
+                    self.propose(ops);
+                    self.core.log.next_index()
                 };
-                core.entry.extend(ops);
                 Outcome::Known(Ok(reply), index)
             }
             Decision::Wait { ops, on, for_space } => {
-                core.entry.extend(ops);
+                self.propose(ops);
                 if for_space {
                     Outcome::WaitForSpace(on)
                 } else {
@@ -89,7 +89,7 @@ impl<L: Log> Leading<L> {
                 Outcome::Known(Err(refused(refusal)), 0)
             }
         };
-        let effects = core.leader.take_effects();
+        let effects = self.core.leader.take_effects();
         self.touched += effects.agents_searched * SEARCH_ITEMS;
         self.route(effects);
         outcome

@@ -233,6 +233,14 @@ impl<L: Log> Leading<L> {
         // mounted here learned it from another life: one whose generation was lost, as it is with
         // the disk of a pod that is replaced.
         let is_lived = mount.highest_epoch == epoch && !self.told.contains(&mount.name);
+        if mount.highest_epoch.generation == epoch.generation && mount.highest_epoch > epoch {
+            // Another master leads, or a log was lost that had come further. Which of the two, a
+            // quorum says; the agent comes back.
+            let mark = self.core.log.mark();
+            self.outdone.get_or_insert((mount.highest_epoch, mark));
+            self.refuse_call(connection, header, &CallError::new(Reason::Overloaded));
+            return;
+        }
         if mount.highest_epoch > epoch || is_lived {
             // Its bytes and its refusals belong to a life of the pool that this master has
             // forgotten. To command it, the pool has to live above that.
@@ -260,6 +268,21 @@ impl<L: Log> Leading<L> {
                 self.begin_peer(connection, call, vec![Ok(request)]);
             }
             Err(error) => self.refuse_call(connection, header, &error),
+        }
+    }
+
+    /// An agent knew a higher term: if a quorum still follows this master, that term belongs to a
+    /// log that is lost, and the pool has to live above it.
+    pub(super) fn judge_outdone(&mut self) {
+        let Some((seen, mark)) = self.outdone else {
+            return;
+        };
+        if self.core.log.is_certain_since(mark) {
+            let epoch = self.core.epoch();
+            tracing::warn!(%seen, %epoch, "starting over above an agent: a former log is lost");
+            self.ended = Some(Ended::StartOver {
+                above: seen.generation,
+            });
         }
     }
 

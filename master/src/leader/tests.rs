@@ -21,11 +21,22 @@ use crate::event::{AdminAnswer, AdminAsk, Called, ConnectionId, Opened, Outgoing
 use crate::log::Entry;
 use crate::rpc::Body;
 
+/// What a test tells its log.
+struct Told {
+    commits_to: Cell<u64>,
+    /// So many entries may be proposed and not committed.
+    room: Cell<usize>,
+    is_certain: Cell<bool>,
+    /// Counts the rounds of a quorum.
+    rounds: Cell<u64>,
+    is_deposed: Cell<bool>,
+}
+
 /// A log that commits up to where it is told.
 struct HeldLog {
     last: u64,
     held: VecDeque<Entry>,
-    commits_to: Rc<Cell<u64>>,
+    told: Rc<Told>,
 }
 
 impl Log for HeldLog {
@@ -42,21 +53,42 @@ impl Log for HeldLog {
         Ok(self.last)
     }
 
-    fn poll_committed(&mut self, _: &mut Context<'_>) -> Poll<Entry> {
+    fn poll_committed(&mut self, _: &mut Context<'_>) -> Poll<Result<Entry, LogError>> {
+        if self.told.is_deposed.get() {
+            return Poll::Ready(Err(LogError::NotLeader));
+        }
+        let commits_to = self.told.commits_to.get();
         if self
             .held
             .front()
-            .is_some_and(|entry| entry.index <= self.commits_to.get())
+            .is_some_and(|entry| entry.index <= commits_to)
         {
-            return self.held.pop_front().map_or(Poll::Pending, Poll::Ready);
+            let entry = self.held.pop_front();
+            return entry.map_or(Poll::Pending, |entry| Poll::Ready(Ok(entry)));
         }
         Poll::Pending
+    }
+
+    fn has_room(&self) -> bool {
+        self.held.len() < self.told.room.get()
+    }
+
+    fn is_certain(&self) -> bool {
+        self.told.is_certain.get()
+    }
+
+    fn mark(&self) -> u64 {
+        self.told.rounds.get()
+    }
+
+    fn is_certain_since(&self, mark: u64) -> bool {
+        self.told.is_certain.get() && self.told.rounds.get() > mark
     }
 }
 
 struct Bench {
     leading: Leading<HeldLog>,
-    commits_to: Rc<Cell<u64>>,
+    told: Rc<Told>,
     last_request: u64,
 }
 
@@ -78,16 +110,17 @@ impl Bench {
             session_token_ms: 1_000,
             settings: Settings::default(),
         };
-        let commits_to = Rc::new(Cell::new(1));
-        let held = VecDeque::new();
+        let told = Rc::new(Told {
+            commits_to: Cell::new(1),
+            room: Cell::new(usize::MAX),
+            is_certain: Cell::new(true),
+            rounds: Cell::new(0),
+            is_deposed: Cell::new(false),
+        });
         let log = HeldLog {
             last: 0,
-            held,
-            commits_to: Rc::clone(&commits_to),
-        };
-        let epoch = Epoch {
-            generation: 1,
-            term: 1,
+            held: VecDeque::new(),
+            told: Rc::clone(&told),
         };
         let keys = Keys {
             root,
@@ -95,13 +128,28 @@ impl Bench {
             session_key,
         };
         let metrics = MasterMetrics::new(Registry::new(Component::Master));
-        let mut leading = Leading::new(epoch, rules, keys, log, metrics, PoolClock::start());
+        let mut leading = Leading::new(
+            1,
+            State::new(1),
+            rules,
+            keys,
+            log,
+            metrics,
+            PoolClock::start(),
+        );
         let config = r#"[{"tenant":"a"}]"#;
         let tenants = crate::config::parse_json("t".as_ref(), config).expect("valid");
-        leading.make_tenants(tenants, Vec::new()).expect("made");
+        {
+            let mut made = std::pin::pin!(leading.make_tenants(tenants, Vec::new()));
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            let Poll::Ready(made) = made.as_mut().poll(&mut context) else {
+                panic!("the log commits its first entry");
+            };
+            made.expect("made");
+        }
         Self {
             leading,
-            commits_to,
+            told,
             last_request: 0,
         }
     }
@@ -191,7 +239,7 @@ fn an_answer_leaves_only_when_what_it_says_is_committed() {
     ));
     bench.turn(Vec::new());
     assert!(answer.try_recv().is_err(), "entry 2 is not committed");
-    bench.commits_to.set(2);
+    bench.told.commits_to.set(2);
     bench.turn(Vec::new());
     assert_eq!(
         answer.try_recv().expect("answered"),
@@ -249,7 +297,7 @@ fn a_tenants_sessions_end_with_it_and_not_before() {
     let mut outgoing = bench.open(1);
     let _answer = bench.ask(AdminAsk::TenantDelete(tenant()));
     assert!(replies(&mut outgoing).is_empty(), "not committed");
-    bench.commits_to.set(2);
+    bench.told.commits_to.set(2);
     bench.turn(Vec::new());
     let [last] = &replies(&mut outgoing)[..] else {
         panic!("one flush")

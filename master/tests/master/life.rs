@@ -12,7 +12,7 @@ fn epoch(client: &Client) -> Epoch {
 }
 
 #[tokio::test]
-async fn each_start_is_an_empty_pool_of_a_higher_generation() {
+async fn a_restart_keeps_what_is_there_and_leads_in_a_new_term() {
     let rig = Rig::start().await;
     let agent = AgentPeer::mount(&rig, "node-0", 5).await.serve();
     let mut client = Client::connect(&rig, "a").await;
@@ -37,11 +37,13 @@ async fn each_start_is_an_empty_pool_of_a_higher_generation() {
     assert_eq!(
         epoch(&client),
         Epoch {
-            generation: 2,
-            term: 1
+            generation: 1,
+            term: 2
         }
     );
-    assert_eq!(client.exists(&["k"]).await, [Ok(false)]);
+    AgentPeer::mount(&rig, "node-0", 5).await.serve();
+    assert_eq!(client.exists(&["k"]).await, [Ok(true)]);
+    rig.check().await;
 }
 
 #[tokio::test]

@@ -215,15 +215,16 @@ async fn files_that_are_not_right_keep_a_master_from_starting() {
     assert!(chain(&error).contains("admin_addr"), "{}", chain(&error));
 
     let config = prepare(&folder);
-    std::fs::create_dir_all(&config.state_dir).expect("a folder");
-    std::fs::write(config.state_dir.join("generation"), "seven").expect("written");
+    let oplog = config.state_dir.join("oplog");
+    std::fs::create_dir_all(&oplog).expect("a folder");
+    std::fs::write(oplog.join("replica"), "seven").expect("written");
     let master = larder_master::Master::bind(config).await.expect("bound");
     let error = master
         .serve(std::future::pending())
         .await
         .expect_err("damaged");
     assert!(
-        chain(&error).contains("does not hold a number"),
+        chain(&error).contains("does not hold a replica's number"),
         "{}",
         chain(&error)
     );

@@ -1,0 +1,257 @@
+//! Answers the calls of other masters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use openraft::ServerState;
+use openraft::metrics::RaftDataMetrics;
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::convert::{self, at, ballot, log_id, vote};
+use super::feed::ServerMetrics;
+use super::formation::Join;
+use super::lease::Rounds;
+use super::message::{
+    Appended, At, Ballot, PeerAnswer, PeerCall, PeerRequest, SentEntry, SentMembers, WhoIs,
+};
+use super::snapshots::{Incoming, Piece, Snapshots};
+use super::{Clock, Member, Raft};
+
+/// When this replica last heard from a leader, and when it may trust that none was promised
+/// anything: what elections go by.
+#[derive(Debug)]
+pub(super) struct Heard {
+    /// On the replica's clock. At the start it is as if a leader had just been heard: before the
+    /// process died it may have taken an append, and the leader counts on its silence.
+    at_ms: AtomicU64,
+}
+
+impl Heard {
+    pub(super) const fn new(now_ms: u64) -> Self {
+        Self {
+            at_ms: AtomicU64::new(now_ms),
+        }
+    }
+
+    pub(super) fn note(&self, now_ms: u64) {
+        self.at_ms.fetch_max(now_ms, Ordering::Relaxed);
+    }
+
+    /// No leader was promised anything: a membership of its own, or none yet.
+    pub(super) fn clear(&self) {
+        self.at_ms.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn at_ms(&self) -> u64 {
+        self.at_ms.load(Ordering::Relaxed)
+    }
+}
+
+/// What every call of another master is answered from. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct PeerDesk {
+    pub(super) raft: Raft,
+    pub(super) replica: u64,
+    pub(super) me: Member,
+    pub(super) metrics: ServerMetrics,
+    pub(super) data: watch::Receiver<RaftDataMetrics<u64>>,
+    pub(super) rounds: watch::Sender<Rounds>,
+    pub(super) heard: Arc<Heard>,
+    pub(super) clock: Clock,
+    pub(super) election_ms: u64,
+    pub(super) is_doubtful: Arc<std::sync::atomic::AtomicBool>,
+    pub(super) joins: mpsc::Sender<Join>,
+    pub(super) snapshots: Snapshots,
+}
+
+impl std::fmt::Debug for PeerDesk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerDesk")
+            .field("replica", &self.replica)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a connection of another master keeps between two calls.
+#[derive(Default)]
+pub(crate) struct PeerSession {
+    incoming: Option<Incoming>,
+}
+
+impl PeerDesk {
+    /// Answers one call.
+    pub(crate) async fn answer(&self, session: &mut PeerSession, call: PeerCall) -> PeerAnswer {
+        if call.to.is_some_and(|to| to != self.replica) {
+            let text = format!("{} was set up anew since then", self.me.name);
+            return PeerAnswer::Failed(text);
+        }
+        match call.request {
+            PeerRequest::Who => PeerAnswer::Who(self.who()),
+            PeerRequest::PreVote { last } => PeerAnswer::PreVote {
+                is_granted: self.would_vote(last),
+            },
+            PeerRequest::Vote { ballot, last } => self.vote(ballot, last).await,
+            PeerRequest::Append {
+                ballot,
+                prev,
+                entries,
+                commit,
+            } => self.append(ballot, prev, &entries, commit).await,
+            PeerRequest::Snapshot {
+                ballot,
+                at,
+                members,
+                piece,
+            } => {
+                let incoming = &mut session.incoming;
+                self.take_piece(incoming, ballot, (at, members), piece)
+                    .await
+            }
+            PeerRequest::Join { id, member } => self.join(id, member).await,
+            PeerRequest::Elect => self.elect().await,
+        }
+    }
+
+    /// What this replica says of itself.
+    pub(super) fn who(&self) -> WhoIs {
+        let last = self.last_entry();
+        let metrics = self.metrics.borrow();
+        let membership = metrics.membership_config.membership();
+        let leader = metrics.current_leader;
+        WhoIs {
+            id: self.replica,
+            name: self.me.name.clone(),
+            is_formed: membership.nodes().next().is_some(),
+            is_doubtful: self.is_doubtful(),
+            leader: leader.and_then(|id| Some((id, membership.get_node(&id)?.clone()))),
+            term: metrics.vote.leader_id.term,
+            last,
+        }
+    }
+
+    /// The last entry of the log, whether committed or not, as openraft published it. It may have
+    /// got more since: a vote is judged by openraft itself.
+    pub(super) fn last_entry(&self) -> Option<At> {
+        self.data.borrow().last_log.as_ref().map(at)
+    }
+
+    /// Whether a promise to a leader may still bind this replica.
+    fn is_bound(&self) -> bool {
+        (self.clock)() < self.heard.at_ms().saturating_add(self.election_ms)
+    }
+
+    /// A vote for somebody with this log would be given: no leader was heard, and the log of the
+    /// candidate has all that ours has.
+    fn would_vote(&self, last: Option<At>) -> bool {
+        if self.is_bound() || self.is_doubtful() {
+            return false;
+        }
+        let leads = self.metrics.borrow().state == ServerState::Leader;
+        !leads && last >= self.last_entry()
+    }
+
+    async fn vote(&self, candidate: Ballot, last: Option<At>) -> PeerAnswer {
+        let leads = self.metrics.borrow().state == ServerState::Leader;
+        // A leader may give its office away at any time; a follower keeps its promise, also one
+        // that it gave before it was started again and of which openraft knows nothing.
+        if self.is_doubtful() || (self.is_bound() && !leads) {
+            return PeerAnswer::Failed("it may have promised its vote to a leader".to_owned());
+        }
+        // Before openraft hears of it: from then on this replica may not answer as the leader.
+        let now_ms = (self.clock)();
+        self.rounds.send_modify(|rounds| rounds.revoke(now_ms));
+        let request = VoteRequest::new(vote(&candidate), last.map(log_id));
+        match self.raft.vote(request).await {
+            Ok(answer) => PeerAnswer::Vote {
+                ballot: ballot(&answer.vote),
+                is_granted: answer.vote_granted,
+                last: answer.last_log_id.as_ref().map(at),
+            },
+            Err(error) => PeerAnswer::Failed(error.to_string()),
+        }
+    }
+
+    async fn append(
+        &self,
+        leader: Ballot,
+        prev: Option<At>,
+        entries: &[SentEntry],
+        commit: Option<At>,
+    ) -> PeerAnswer {
+        let heard_ms = (self.clock)();
+        let entries: Result<Vec<_>, _> = entries.iter().map(convert::received).collect();
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => return PeerAnswer::Failed(larder_telemetry::error_chain(&error)),
+        };
+        let request = AppendEntriesRequest {
+            vote: vote(&leader),
+            prev_log_id: prev.map(log_id),
+            entries,
+            leader_commit: commit.map(log_id),
+        };
+        let appended = match self.raft.append_entries(request).await {
+            Ok(AppendEntriesResponse::HigherVote(higher)) => {
+                return PeerAnswer::Append(Appended::Higher(ballot(&higher)));
+            }
+            Ok(AppendEntriesResponse::Success) => Appended::Success,
+            Ok(AppendEntriesResponse::PartialSuccess(through)) => {
+                Appended::Partial(through.as_ref().map(at))
+            }
+            Ok(AppendEntriesResponse::Conflict) => Appended::Conflict,
+            Err(error) => return PeerAnswer::Failed(error.to_string()),
+        };
+        self.heard.note(heard_ms);
+        PeerAnswer::Append(appended)
+    }
+
+    async fn take_piece(
+        &self,
+        incoming: &mut Option<Incoming>,
+        leader: Ballot,
+        (at, members): (At, SentMembers),
+        piece: Piece,
+    ) -> PeerAnswer {
+        self.heard.note((self.clock)());
+        let taken = self.snapshots.take(incoming, at, members, piece);
+        let snapshot = match taken {
+            Ok(None) => return PeerAnswer::Snapshot { ballot: leader },
+            Ok(Some(snapshot)) => snapshot,
+            Err(error) => return PeerAnswer::Failed(larder_telemetry::error_chain(&error)),
+        };
+        let installed = self.raft.install_full_snapshot(vote(&leader), snapshot);
+        match installed.await {
+            Ok(answer) => PeerAnswer::Snapshot {
+                ballot: ballot(&answer.vote),
+            },
+            Err(error) => PeerAnswer::Failed(error.to_string()),
+        }
+    }
+
+    async fn join(&self, id: u64, member: Member) -> PeerAnswer {
+        let (reply, answer) = oneshot::channel();
+        let join = Join { id, member, reply };
+        if self.joins.try_send(join).is_err() {
+            return PeerAnswer::Failed("another master is being let in".to_owned());
+        }
+        match answer.await {
+            Ok(Ok(())) => PeerAnswer::Joined,
+            Ok(Err(why)) => PeerAnswer::Failed(why),
+            Err(_) => PeerAnswer::Failed("the master stops".to_owned()),
+        }
+    }
+
+    async fn elect(&self) -> PeerAnswer {
+        self.heard.clear();
+        match self.raft.trigger().elect().await {
+            Ok(()) => PeerAnswer::Elects,
+            Err(error) => PeerAnswer::Failed(error.to_string()),
+        }
+    }
+
+    /// It may miss what it acknowledged.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.is_doubtful.load(Ordering::Relaxed)
+    }
+}

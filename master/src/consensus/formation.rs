@@ -1,0 +1,196 @@
+//! How a pool gets its first membership, and how a master that starts with an empty disk is let
+//! into one that has it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use openraft::{ChangeMembers, ServerState};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+
+use super::Member;
+use super::desk::PeerDesk;
+use super::link::{Link, Transport};
+use super::message::{PeerAnswer, PeerCall, PeerRequest, WhoIs};
+use super::network::Network;
+
+/// How long to wait before the others are asked again.
+const ASK_PAUSE: Duration = Duration::from_millis(100);
+/// How long an answer may take.
+const ASK_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long it may take to be let in: all of the pool's state is sent first.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
+/// After so many rounds without success it is said what is missing.
+const SAY_AFTER_ROUNDS: u32 = 50;
+
+/// Another master asks to be let in.
+pub(super) struct Join {
+    pub(super) id: u64,
+    pub(super) member: Member,
+    pub(super) reply: oneshot::Sender<Result<(), String>>,
+}
+
+/// Sees to it that this replica is a member: forms the pool together with all others when none of
+/// them has ever been in one, or asks the leader to be let in. Ends when it is done.
+///
+/// All have to answer before a pool is formed. One that is not heard may hold its log: a new one
+/// beside it would be a second pool.
+pub(super) async fn form<T: Transport>(
+    desk: PeerDesk,
+    network: Network<T>,
+    configured: Vec<Member>,
+) {
+    for round in 1_u32.. {
+        let me = desk.who();
+        if is_voter(&desk) {
+            return;
+        }
+        let known = ask_all(&desk, &network, &configured, me).await;
+        let leader = known.values().find_map(|who| who.leader.clone());
+        let missing: Vec<&str> = configured
+            .iter()
+            .map(|member| member.name.as_str())
+            .filter(|name| !known.contains_key(*name))
+            .collect();
+        let are_new = known.values().all(|who| !who.is_formed);
+        let is_first = known.keys().next() == Some(&desk.me.name);
+        if let Some((id, member)) = leader {
+            join(&desk, &network, id, &member).await;
+        } else if missing.is_empty() && are_new && is_first {
+            initialize(&desk, &configured, &known).await;
+        } else if round % SAY_AFTER_ROUNDS == 0 {
+            if are_new {
+                let missing = missing.join(", ");
+                tracing::warn!(missing, "the pool begins when all of its masters answer");
+            } else {
+                tracing::warn!("this master joins when the others have a leader");
+            }
+        }
+        sleep(ASK_PAUSE).await;
+    }
+}
+
+fn is_voter(desk: &PeerDesk) -> bool {
+    let metrics = desk.metrics.borrow();
+    let membership = metrics.membership_config.membership();
+    membership.voter_ids().any(|voter| voter == desk.replica)
+}
+
+/// What every configured master says of itself that answers, this one included.
+async fn ask_all<T: Transport>(
+    desk: &PeerDesk,
+    network: &Network<T>,
+    configured: &[Member],
+    me: WhoIs,
+) -> BTreeMap<String, WhoIs> {
+    let mut known = BTreeMap::from([(desk.me.name.clone(), me)]);
+    for member in configured {
+        if member.name == desk.me.name {
+            continue;
+        }
+        let call = PeerCall {
+            to: None,
+            request: PeerRequest::Who,
+        };
+        match network.link(member).call(&call, ASK_TIMEOUT).await {
+            Ok(PeerAnswer::Who(who)) if who.name == member.name => {
+                known.insert(member.name.clone(), who);
+            }
+            Ok(PeerAnswer::Who(who)) => {
+                let (expected, found) = (&member.name, &who.name);
+                tracing::warn!(expected, found, "another master answers there");
+            }
+            Ok(other) => tracing::debug!(?other, "no answer to who are you"),
+            Err(error) => {
+                let error = larder_telemetry::error_chain(&error);
+                tracing::debug!(member = %member, error, "a master does not answer");
+            }
+        }
+    }
+    known
+}
+
+async fn initialize(desk: &PeerDesk, configured: &[Member], known: &BTreeMap<String, WhoIs>) {
+    let members: BTreeMap<u64, Member> = configured
+        .iter()
+        .filter_map(|member| Some((known.get(&member.name)?.id, member.clone())))
+        .collect();
+    let count = members.len();
+    match desk.raft.initialize(members).await {
+        Ok(()) => tracing::info!(masters = count, "the pool is formed"),
+        // Asked twice, or the others were faster: the next round sees a membership.
+        Err(error) => tracing::debug!(%error, "the pool was not formed"),
+    }
+}
+
+async fn join<T: Transport>(desk: &PeerDesk, network: &Network<T>, id: u64, leader: &Member) {
+    let request = PeerRequest::Join {
+        id: desk.replica,
+        member: desk.me.clone(),
+    };
+    let call = PeerCall {
+        to: Some(id),
+        request,
+    };
+    match network.link(leader).call(&call, JOIN_TIMEOUT).await {
+        Ok(PeerAnswer::Joined) => tracing::info!(leader = %leader, "this master was let in"),
+        Ok(other) => tracing::debug!(?other, "not let in yet"),
+        Err(error) => {
+            let error = larder_telemetry::error_chain(&error);
+            tracing::debug!(error, "the leader was not reached");
+        }
+    }
+}
+
+/// Lets masters in, one at a time, while this replica leads.
+pub(super) async fn admit(
+    desk: PeerDesk,
+    configured: Vec<Member>,
+    mut joins: mpsc::Receiver<Join>,
+) {
+    while let Some(join) = joins.recv().await {
+        let done = let_in(&desk, &configured, join.id, &join.member).await;
+        if let Err(why) = &done {
+            tracing::warn!(member = %join.member, why, "a master was not let in");
+        }
+        // Whoever asked may have gone; it asks again.
+        drop(join.reply.send(done));
+    }
+}
+
+/// A new voter first learns everything, then takes the place of the one of its name.
+async fn let_in(
+    desk: &PeerDesk,
+    configured: &[Member],
+    id: u64,
+    member: &Member,
+) -> Result<(), String> {
+    if desk.metrics.borrow().state != ServerState::Leader {
+        return Err("this master does not lead".to_owned());
+    }
+    if !configured.iter().any(|known| known.name == member.name) {
+        return Err(format!(
+            "{} is none of this pool's masters; name it in `members` of every master",
+            member.name
+        ));
+    }
+    let learner = desk.raft.add_learner(id, member.clone(), true).await;
+    learner.map_err(|error| error.to_string())?;
+    let voters = {
+        let metrics = desk.metrics.borrow();
+        let membership = metrics.membership_config.membership();
+        let is_replaced = |voter: &u64| {
+            let node = membership.get_node(voter);
+            *voter != id && node.is_some_and(|node| node.name == member.name)
+        };
+        let mut voters: std::collections::BTreeSet<u64> = membership.voter_ids().collect();
+        voters.retain(|voter| !is_replaced(voter));
+        voters.insert(id);
+        voters
+    };
+    let changes = ChangeMembers::ReplaceAllVoters(voters);
+    let changed = desk.raft.change_membership(changes, false).await;
+    changed.map_err(|error| error.to_string())?;
+    tracing::info!(member = %member, id, "a master was let in");
+    Ok(())
+}

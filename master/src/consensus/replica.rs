@@ -1,0 +1,357 @@
+//! One replica of the log: opens its files, makes the state again, starts openraft and what goes
+//! with it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use larder_oplog::{BootId, Disk, Log, Options, Position, Trust};
+use larder_store::State;
+use openraft::SnapshotPolicy;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::desk::{Heard, PeerDesk};
+use super::feed::{FEED_LENGTH, Feed, ServerMetrics, Standing};
+use super::keeper::{COMMANDS_LENGTH, Command, keep};
+use super::lease::Rounds;
+use super::link::Transport;
+use super::machine::Machine;
+use super::network::Network;
+use super::recover::{self, Recovered};
+use super::snapshots::{AnyDisk, Snapshots, Volume};
+use super::store::{Ends, LogStore, Written};
+use super::{
+    Clock, ConsensusError, Member, Raft, RaftLog, RaftVote, convert, election, formation, identity,
+};
+
+/// Entries that stay in the log behind a snapshot, for masters that are a little late.
+const KEPT_ENTRIES: u64 = 8_192;
+/// How long a master may take to install a snapshot, in ms.
+const INSTALL_MS: u64 = 120_000;
+/// Masters that wait to be let in.
+const JOINS_LENGTH: usize = 4;
+
+/// What a replica is told.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplicaSettings {
+    /// This master.
+    pub(crate) me: Member,
+    /// All masters of the pool, this one included.
+    pub(crate) members: Vec<Member>,
+    /// How often a leader says that it is there, in ms.
+    pub(crate) heartbeat_ms: u64,
+    /// How long a leader may be silent, in ms; its lease.
+    pub(crate) election_ms: u64,
+    pub(crate) log: Options,
+    pub(crate) boot: BootId,
+    /// For what is drawn: pauses before elections, the number of a new replica.
+    pub(crate) seed: u64,
+}
+
+/// Where the keeper of the log runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// On a thread of its own.
+    Thread,
+    /// On the caller's runtime: for tests, whose disks are memory.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests keep all on one runtime"))]
+    Task,
+}
+
+/// A running replica. Dropped, its tasks end as in a kill.
+pub(crate) struct Replica {
+    pub(super) raft: Raft,
+    desk: PeerDesk,
+    pub(super) metrics: ServerMetrics,
+    rounds: watch::Sender<Rounds>,
+    commands: mpsc::Sender<Command>,
+    lease_ms: u64,
+    is_alone: bool,
+    _tasks: JoinSet<()>,
+}
+
+impl fmt::Debug for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replica")
+            .field("number", &self.desk.replica)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A started replica, and what its owner goes on with.
+pub(crate) struct Started {
+    pub(crate) replica: Replica,
+    pub(crate) feed: Feed,
+    /// The state after the last entry that is known to be committed.
+    pub(crate) state: State,
+}
+
+impl Replica {
+    /// Opens the log in `volume` and takes part.
+    ///
+    /// # Errors
+    /// [`ConsensusError`]; nothing may be served then.
+    pub(crate) async fn start<T: Transport>(
+        settings: ReplicaSettings,
+        volume: Volume,
+        transport: T,
+        clock: Clock,
+        home: Home,
+    ) -> Result<Started, ConsensusError> {
+        let mut disk = volume()?;
+        let number = identity::load(&mut disk, settings.seed)?;
+        let (mut log, opened) = Log::open(disk, settings.log, settings.boot)?;
+        let mut is_doubtful = opened.trust != Trust::Whole;
+        if let Some(torn) = &opened.torn {
+            let (segment, bytes) = (&torn.segment, torn.bytes);
+            tracing::warn!(
+                segment,
+                bytes,
+                "the end of the log was cut: it was not written whole"
+            );
+        }
+        if is_doubtful && settings.members.len() == 1 {
+            // Nobody else could know more. A new term follows, so no version is given twice.
+            tracing::warn!("this machine lost its power: puts of the last moment may be lost");
+            log.settle_doubt()?;
+            is_doubtful = false;
+        }
+        let recovered = recover::state(&volume)?;
+        let is_formed = recovered.applied.is_some() || log.last().is_some() || log.vote().is_some();
+        let ends = ends(&log);
+        let written = Written::default();
+        if let Some(last) = log.last() {
+            written.through(last.index);
+        }
+        let (commands, received) = mpsc::channel(COMMANDS_LENGTH);
+        spawn_keeper(home, log, settings.log, received, written.clone())?;
+        let store = LogStore::new(commands.clone(), &written, ends);
+        let now_ms = clock();
+        // A replica that never took part has promised nothing.
+        let heard = Arc::new(Heard::new(if is_formed { now_ms } else { 0 }));
+        let parts = Parts {
+            settings,
+            number,
+            volume,
+            transport,
+            clock,
+            is_doubtful,
+            heard,
+            commands,
+        };
+        parts.take_part(store, recovered).await
+    }
+
+    /// Who leads, as this replica sees it.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing::of(&self.metrics)
+    }
+
+    /// Waits until that may have changed.
+    ///
+    /// # Errors
+    /// openraft stopped, and why.
+    pub(crate) async fn standing_changed(&mut self) -> Result<(), ConsensusError> {
+        if self.metrics.changed().await.is_ok() {
+            return Ok(());
+        }
+        let state = self.raft.metrics().borrow().running_state.clone();
+        let why = state
+            .err()
+            .map_or_else(|| "it was stopped".to_owned(), |why| why.to_string());
+        Err(ConsensusError::Stopped(why))
+    }
+
+    /// Whether it is the only master of its pool.
+    pub(crate) const fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// Answers other masters.
+    pub(crate) const fn desk(&self) -> &PeerDesk {
+        &self.desk
+    }
+
+    /// The log of this replica as the leader of `term`. The feed goes with it, until the leader
+    /// gives it back. Never twice for one term.
+    pub(crate) fn lead(&self, feed: Feed, term: u64) -> RaftLog {
+        RaftLog::new(
+            self.raft.clone(),
+            feed,
+            self.metrics.clone(),
+            self.rounds.subscribe(),
+            Arc::clone(&self.desk.clock),
+            self.lease_ms,
+            self.desk.replica,
+            term,
+        )
+    }
+
+    /// Stops, and says so in the log: the next start trusts it whole.
+    pub(crate) async fn close(self) {
+        // Whatever fails here: the next start finds a log as after a kill.
+        drop(self.raft.shutdown().await);
+        let (closed, waits) = oneshot::channel();
+        if self.commands.send(Command::Close(closed)).await.is_ok() {
+            drop(waits.await);
+        }
+    }
+}
+
+/// What the files say at the start.
+fn ends<D: Disk>(log: &Log<D>) -> Ends {
+    let vote = log.vote().map(|vote| {
+        let mut ballot = super::message::Ballot {
+            term: vote.term,
+            candidate: vote.voted_for,
+            committed: vote.committed,
+        };
+        // openraft would go on as the leader of the same term. But versions count from 1 in each
+        // term of a leader, so it has to win another one.
+        ballot.committed = false;
+        convert::vote(&ballot)
+    });
+    let position = |at: Option<Position>| at.map(convert::log_id_of);
+    Ends {
+        purged: position(log.purged()),
+        last: position(log.last().or(log.purged())),
+        vote: vote as Option<RaftVote>,
+        committed: position(log.committed()),
+    }
+}
+
+fn spawn_keeper(
+    home: Home,
+    log: Log<AnyDisk>,
+    options: Options,
+    received: mpsc::Receiver<Command>,
+    written: Written,
+) -> Result<(), ConsensusError> {
+    let keeping = async move {
+        if let Err(error) = keep(log, options.policy, received, written).await {
+            let error = larder_telemetry::error_chain(&error);
+            tracing::error!(error, "the log's disk failed; this master stops");
+        }
+    };
+    if home == Home::Task {
+        tokio::spawn(keeping);
+        return Ok(());
+    }
+    let failed = |source: std::io::Error| ConsensusError::Stopped(source.to_string());
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().build().map_err(failed)?;
+    let thread = std::thread::Builder::new().name("log".to_owned());
+    // It ends when the last of those is gone that may write; nobody joins it.
+    thread
+        .spawn(move || runtime.block_on(keeping))
+        .map_err(failed)?;
+    Ok(())
+}
+
+/// What stands before openraft does.
+struct Parts<T> {
+    settings: ReplicaSettings,
+    number: u64,
+    volume: Volume,
+    transport: T,
+    clock: Clock,
+    is_doubtful: bool,
+    heard: Arc<Heard>,
+    commands: mpsc::Sender<Command>,
+}
+
+impl<T: Transport> Parts<T> {
+    async fn take_part(
+        self,
+        store: LogStore,
+        recovered: Recovered,
+    ) -> Result<Started, ConsensusError> {
+        let settings = &self.settings;
+        let snapshots = Snapshots::new(Arc::clone(&self.volume));
+        let (inputs, received) = mpsc::channel(FEED_LENGTH);
+        let machine = Machine {
+            inputs,
+            applied: recovered.applied.map(convert::log_id_of),
+            membership: recovered.membership,
+            snapshots: snapshots.clone(),
+        };
+        let (rounds, _) = watch::channel(Rounds::default());
+        let addrs = settings.members.iter();
+        let addrs: BTreeMap<String, String> = addrs
+            .map(|member| (member.name.clone(), member.addr.clone()))
+            .collect();
+        let network = Network {
+            transport: self.transport,
+            addrs: Arc::new(addrs),
+            rounds: rounds.clone(),
+            clock: Arc::clone(&self.clock),
+            snapshots: snapshots.clone(),
+        };
+        let stopped = |error: &dyn fmt::Display| ConsensusError::Stopped(error.to_string());
+        let config = raft_config(settings).map_err(|error| stopped(&error))?;
+        let raft = Raft::new(self.number, config, network.clone(), store, machine);
+        let raft = raft.await.map_err(|error| stopped(&error))?;
+        let metrics = raft.server_metrics();
+        let (joins, joining) = mpsc::channel(JOINS_LENGTH);
+        let desk = PeerDesk {
+            raft: raft.clone(),
+            replica: self.number,
+            me: settings.me.clone(),
+            metrics: metrics.clone(),
+            data: raft.data_metrics(),
+            rounds: rounds.clone(),
+            heard: self.heard,
+            clock: self.clock,
+            election_ms: settings.election_ms,
+            is_doubtful: Arc::new(AtomicBool::new(self.is_doubtful)),
+            joins,
+            snapshots,
+        };
+        let members = settings.members.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(election::stand(
+            desk.clone(),
+            network.clone(),
+            settings.seed,
+        ));
+        tasks.spawn(formation::form(desk.clone(), network, members.clone()));
+        tasks.spawn(formation::admit(desk.clone(), members, joining));
+        let replica = Replica {
+            raft,
+            desk,
+            metrics,
+            rounds,
+            commands: self.commands,
+            // Clocks of two machines may differ in rate: a tenth is far more than they do.
+            lease_ms: settings.election_ms - settings.election_ms / 10,
+            is_alone: settings.members.len() == 1,
+            _tasks: tasks,
+        };
+        Ok(Started {
+            replica,
+            feed: Feed::new(received),
+            state: recovered.state,
+        })
+    }
+}
+
+fn raft_config(settings: &ReplicaSettings) -> Result<Arc<openraft::Config>, openraft::ConfigError> {
+    let config = openraft::Config {
+        cluster_name: "larder".to_owned(),
+        heartbeat_interval: settings.heartbeat_ms,
+        election_timeout_min: settings.heartbeat_ms + 1,
+        election_timeout_max: settings.election_ms,
+        enable_elect: false,
+        snapshot_policy: SnapshotPolicy::Never,
+        // What goes behind a snapshot is decided where it is taken.
+        max_in_snapshot_log_to_keep: u64::MAX / 2,
+        // As long as the log has what a master lacks, the log is sent.
+        replication_lag_threshold: u64::MAX / 2,
+        max_payload_entries: 1_024,
+        install_snapshot_timeout: INSTALL_MS,
+        ..openraft::Config::default()
+    };
+    Ok(Arc::new(config.validate()?))
+}
