@@ -87,7 +87,8 @@
 //!
 //! [`LogScan`] reads a log beside its owner or without one, and changes nothing. [`Rebuild`] makes
 //! a state of the newest snapshot that can be used and the log behind it, or says what is in the
-//! way; [`MakeSnapshot`] does that on a thread of its own and writes the state as the next snapshot.
+//! way; [`MakeSnapshot`] does that on a thread of its own and writes the state as the next
+//! snapshot.
 //!
 //! # Truncation
 //!
