@@ -140,6 +140,8 @@ pub(super) fn report(
             findings.extend(found.iter().map(text));
             Some(state(&rebuilt))
         }
+        // What is wrong with the log is said already.
+        Err(RebuildError::Damaged { .. }) if !findings.is_empty() => None,
         Err(error) => {
             findings.push(error_chain(&error));
             None

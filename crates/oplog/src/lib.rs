@@ -83,6 +83,13 @@
 //! Every later version keeps magic, version and the place of the checksum in both headers, so that
 //! an older program can tell a newer file from a damaged one.
 //!
+//! # Reading it
+//!
+//! [`LogScan`] reads a log beside its owner or without one, and changes nothing. [`Rebuild`] makes
+//! a state of the newest snapshot that can be used and the log behind it, or says what is in the
+//! way; [`MakeSnapshot`] does that on a thread of its own and writes the state as the next
+//! snapshot.
+//!
 //! # Truncation
 //!
 //! A truncation is a record, not a cut of files: it stands before the entries that replace the

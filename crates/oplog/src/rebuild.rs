@@ -42,7 +42,7 @@ pub struct Rebuilt {
     pub about: About,
     /// The snapshot that it began from.
     pub snapshot: Option<Position>,
-    /// Newer snapshots that could not be used, and why. They are to be removed.
+    /// Newer snapshots that could not be used, and why.
     pub unusable: Vec<Unusable>,
 }
 
@@ -60,11 +60,11 @@ pub struct Rebuild<D> {
 /// How far a state is to be rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Through {
-    /// Through this entry, which is there.
+    /// Through this entry, which is there. What is behind it may be damaged.
     Index(u64),
     /// Through the last entry that the log notes as committed, or a later snapshot.
     Committed,
-    /// Through the last entry.
+    /// Through the last entry, or a later snapshot.
     Last,
 }
 
@@ -145,6 +145,12 @@ impl<D: ReadDisk> Rebuild<D> {
 
     /// The snapshots that are not behind what is wanted.
     fn choose_among(&mut self) -> Result<(), RebuildError> {
+        let found = self.log.found().filter(|found| found.is_damage());
+        if let Some(found) = found.filter(|_| !matches!(self.through, Through::Index(_))) {
+            // What is before the damage is whole, but nobody may take it for all there was.
+            let because = found.to_string();
+            return Err(RebuildError::Damaged { because });
+        }
         let mut all = snapshots(self.log.disk_mut()).map_err(RebuildError::Snapshots)?;
         if let Through::Index(through) = self.through {
             all.retain(|at| at.index <= through);

@@ -241,7 +241,7 @@ fn a_snapshot_may_be_ahead_of_the_log() {
 fn pool() -> Pool {
     let mut pool = Pool::new();
     pool.begin_anew();
-    for key in 0..40 {
+    for key in 0..80 {
         pool.put(key % 10, 5_000);
     }
     pool
@@ -265,8 +265,8 @@ fn what_is_missing_or_damaged_is_named_and_nothing_is_served() {
     let next = pool.log().next_index();
     match failed(pool.disk(), Through::Index(next + 3)) {
         RebuildError::Short {
-            through, next: at, ..
-        } => assert_eq!((through, at), (next + 3, next)),
+            through, next: end, ..
+        } => assert_eq!((through, end), (next + 3, next)),
         other => panic!("{other}"),
     }
     let second = format!("segment-{:020}.log", 1);
@@ -274,8 +274,12 @@ fn what_is_missing_or_damaged_is_named_and_nothing_is_served() {
     let mut bytes = damaged.bytes(&second).expect("a file").to_vec();
     bytes[100] ^= 1;
     damaged.put(&second, Some(&bytes));
-    let error = failed(damaged, Through::Index(next - 1));
-    assert!(error.to_string().contains(&second), "{error}");
+    for through in [Through::Index(next - 1), Through::Last, Through::Committed] {
+        let error = failed(damaged.clone(), through);
+        assert!(error.to_string().contains(&second), "{error}");
+    }
+    // What is before the damage can be asked for.
+    assert_eq!(rebuilt(damaged, Through::Index(3)).applied, Some(at(1, 3)));
     assert!(matches!(
         failed(FakeDisk::new(), Through::Last),
         RebuildError::Log(LogError::NoLog)

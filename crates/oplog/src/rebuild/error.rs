@@ -35,6 +35,12 @@ pub enum RebuildError {
         /// The snapshots that cannot be used, in words.
         tried: Vec<String>,
     },
+    /// The log is damaged, so its end is not known.
+    #[error("the log cannot be applied to its end: {because}")]
+    Damaged {
+        /// What was found, in words.
+        because: String,
+    },
     /// The log ends before what was asked for.
     #[error("the log ends at entry {next}, before entry {through}{}", because.as_ref()
         .map(|because| format!(": {because}")).unwrap_or_default())]

@@ -9,7 +9,7 @@
 use larder_store::State;
 use larder_store::snapshot::{Part, Walk};
 
-use super::{Progress, Rebuild, RebuildError, Rebuilt, Through};
+use super::{Progress, Rebuild, RebuildError, Rebuilt, Through, Unusable};
 use crate::disk::Disk;
 use crate::snapshot::{SnapshotError, remove_snapshot, snapshots};
 use crate::{About, BLOCK_BYTES_MAX, Position, SnapshotWriter, encode_parts};
@@ -158,7 +158,9 @@ fn begin_writing<D: Disk>(rebuild: Rebuild<D>) -> Result<Phase<D>, RebuildError>
         };
         return Ok(Phase::Done(made));
     }
-    for one in unusable {
+    // What a newer program wrote, or the disk cannot read today, may be of use to somebody.
+    let is_damaged = |one: &&Unusable| matches!(one.why, SnapshotError::Damaged { .. });
+    for one in unusable.iter().filter(is_damaged) {
         remove_snapshot(&mut disk, one.at).map_err(RebuildError::Snapshots)?;
     }
     let writer = SnapshotWriter::begin(&mut disk, at, &about.encode());
