@@ -328,10 +328,10 @@ pub(crate) struct Up {
     /// Return once the pool is up; it runs on until `larder down`.
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Port of the master for clients; 0 = any free one.
+    /// Port of the first master for clients; 0 = any free one.
     #[arg(long, default_value_t = 0)]
     pub(crate) client_port: u16,
-    /// Port of the master for administration and metrics; 0 = any free one.
+    /// Port of the first master for administration and metrics; 0 = any free one.
     #[arg(long, default_value_t = 0)]
     pub(crate) admin_port: u16,
     /// What the processes log, as in info,larder_master=debug.

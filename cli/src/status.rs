@@ -1,5 +1,6 @@
 //! `larder status`: the processes of a pool of this machine, or the connection to another one.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -56,23 +57,47 @@ async fn connection(global: &Global, output: &mut Output) -> Result<u8, CliError
 /// Asks each master for its role. One that does not answer is starting, as far as anybody can
 /// tell, and a note says why.
 pub(crate) async fn ask_roles(document: &mut PoolDocument) {
+    for (name, why) in silent_masters(document).await {
+        note(&format!("note: master {name} does not answer ({why})"));
+    }
+}
+
+/// Asks all masters at once for their roles, and enters them; those that do not answer, and why.
+pub(crate) async fn silent_masters(document: &mut PoolDocument) -> Vec<(String, String)> {
     let token = document
         .tokens
         .get("operator")
         .and_then(|path| std::fs::read_to_string(path).ok())
         .unwrap_or_default();
-    for master in &mut document.masters {
-        master.role = match get_json(&master.admin_addr, "/v1/status", token.trim()).await {
+    let token = token.trim();
+    let asked = document
+        .masters
+        .iter()
+        .map(|master| get_json(&master.admin_addr, "/v1/status", token));
+    let answers = join_all(asked).await;
+    let mut silent = Vec::new();
+    for (master, answer) in document.masters.iter_mut().zip(answers) {
+        master.role = match answer {
             Ok(answer) => role_of(&answer),
             Err(why) => {
-                note(&format!(
-                    "note: master {} does not answer ({why})",
-                    master.name
-                ));
+                silent.push((master.name.clone(), why));
                 MasterRole::Starting
             }
         };
     }
+    silent
+}
+
+/// Whether one master leads and all others stand by.
+pub(crate) fn is_led(document: &PoolDocument) -> bool {
+    let with = |role| {
+        document
+            .masters
+            .iter()
+            .filter(|one| one.role == role)
+            .count()
+    };
+    with(MasterRole::Leader) == 1 && with(MasterRole::Starting) == 0
 }
 
 fn role_of(answer: &Value) -> MasterRole {
@@ -122,6 +147,33 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_pool_is_led_by_one_and_nobody_is_missing() {
+        use MasterRole::{Leader, Standby, Starting};
+        for (roles, expected) in [
+            (&[Leader][..], true),
+            (&[Standby, Leader, Standby], true),
+            (&[Standby, Standby, Standby], false),
+            (&[Leader, Standby, Starting], false),
+            (&[Leader, Leader, Standby], false),
+        ] {
+            let master = |role: &MasterRole| crate::document::MasterDocument {
+                name: String::new(),
+                pid: 1,
+                role: *role,
+                client_addr: String::new(),
+                admin_addr: String::new(),
+            };
+            let document = PoolDocument {
+                pool: String::new(),
+                masters: roles.iter().map(master).collect(),
+                agents: Vec::new(),
+                tokens: std::collections::BTreeMap::new(),
+            };
+            assert_eq!(is_led(&document), expected, "{roles:?}");
+        }
+    }
 
     #[test]
     fn roles_are_read_from_the_master() {

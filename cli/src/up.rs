@@ -56,7 +56,13 @@ pub(crate) async fn up(global: &Global, args: &Up, output: &mut Output) -> Resul
     plan::check_sockets(&folder, file.pool.agents)?;
     machine::check_memory(&file.pool, Path::new("/"))?;
     machine::check_ports(args.client_port, args.admin_port)?;
-    let plan = Plan::new(&file, args);
+    plan::check_masters(&file)?;
+    let ports = match file.pool.masters {
+        1 => Vec::new(),
+        // A port for clients and one for administration each.
+        masters => machine::free_ports(2 * masters as usize, &[args.client_port, args.admin_port])?,
+    };
+    let plan = Plan::new(&file, args, &ports);
     let tokens = plan::tokens(&file, &plan)?;
     if file.tenants.is_empty() {
         note("note: the file has no CacheTenant, so nobody will be able to put or get");

@@ -1,12 +1,16 @@
-//! The one connection to a master: many calls share it, and it comes back when it breaks.
+//! The one connection to the master that leads: many calls share it, and it comes back, at the
+//! next leader, when it breaks or that one leads no more.
 //!
 //! A task owns the socket and the calls that wait for their replies ([`actor`]); everybody else
 //! holds a [`Master`] and sends it calls over a bounded queue.
 
 mod abandoned;
 mod actor;
+mod doubt;
+mod end;
 mod greet;
 mod request;
+mod search;
 mod served;
 #[cfg(test)]
 mod tests;

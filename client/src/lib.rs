@@ -232,10 +232,8 @@ impl Client {
     /// As [`Client::exists_batch`]; with `lease`, what is there is protected from eviction for a
     /// while, as a get would, but only once until its next get or put.
     pub async fn probe_batch(&self, keys: Vec<Key>, lease: bool) -> Vec<Result<bool, ClientError>> {
-        let answers = self
-            .per_key(keys, |keys| Request::Exists(Exists { keys, lease }))
-            .await;
-        answers.into_iter().map(|(answer, _)| answer).collect()
+        self.per_key(keys, |keys| Request::Exists(Exists { keys, lease }))
+            .await
     }
 
     /// Lists keys that start with `prefix`, in order, after `after`; at most 1,024 at a time.
@@ -308,13 +306,12 @@ impl Client {
         }
     }
 
-    /// Calls the master for many keys; each answer with whether its call was repeated after one
-    /// whose outcome is unknown.
+    /// Calls the master for many keys.
     async fn per_key<T: serde::de::DeserializeOwned>(
         &self,
         keys: Vec<Key>,
         mut request: impl FnMut(Vec<Key>) -> Request,
-    ) -> Vec<(Result<T, ClientError>, bool)> {
+    ) -> Vec<Result<T, ClientError>> {
         let deadline = self.deadline();
         let runs = cut(keys.iter().map(|key| key_bytes(key.as_bytes().len())));
         let mut keys = keys.into_iter();
@@ -326,17 +323,16 @@ impl Client {
                 self.inner.master.call(request(some), deadline).await;
             match answered {
                 Ok(answered) if answered.answer.len() == count => {
-                    let repeated = answered.repeated;
                     let each = answered.answer.into_iter();
-                    results.extend(each.map(|one| (one.map_err(ClientError::from), repeated)));
+                    results.extend(each.map(|one| one.map_err(ClientError::from)));
                 }
                 Ok(_) => {
                     let error = ClientError::Answer {
                         detail: "the number of results is wrong",
                     };
-                    results.extend((0..count).map(|_| (Err(error.clone()), false)));
+                    results.extend((0..count).map(|_| Err(error.clone())));
                 }
-                Err(error) => results.extend((0..count).map(|_| (Err(error.clone()), false))),
+                Err(error) => results.extend((0..count).map(|_| Err(error.clone()))),
             }
         }
         results

@@ -1,6 +1,6 @@
 //! Removals: of objects by key, and of all whose keys start alike.
 
-use larder_types::{Key, Reason};
+use larder_types::Key;
 use larder_wire::master::{Remove, RemovePrefix, RemovedSome};
 
 use crate::connection::Request;
@@ -14,7 +14,9 @@ impl Client {
     /// Removes an object. Nobody can read it when this returns.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `NotFound` and others of [`Reason`].
+    /// [`ClientError::Refused`] with `NotFound` and others of [`crate::Reason`],
+    /// [`ClientError::ConnectionLost`] if the master went away before it answered: the object may
+    /// be removed or not. It is not removed once more, since the key may hold another one by now.
     pub async fn remove(&self, key: Key) -> Result<(), ClientError> {
         only(self.remove_batch(vec![key]).await)
     }
@@ -31,23 +33,15 @@ impl Client {
         keys: Vec<Key>,
         if_unleased: bool,
     ) -> Vec<Result<(), ClientError>> {
-        let answers = self
-            .per_key(keys, |keys| Request::Remove(Remove { keys, if_unleased }))
-            .await;
-        let outcome = |(answer, repeated): (Result<(), ClientError>, bool)| match answer {
-            // The attempt whose reply was lost removed it.
-            Err(error) if repeated && error.reason() == Some(Reason::NotFound) => Ok(()),
-            other => other,
-        };
-        answers.into_iter().map(outcome).collect()
+        self.per_key(keys, |keys| Request::Remove(Remove { keys, if_unleased }))
+            .await
     }
 
     /// Removes the next objects of a prefix, of up to a thousand keys after `after`. To go on, ask
-    /// again after [`RemovedSome::last`]. An answer whose call was repeated counts only what the
-    /// last attempt removed.
+    /// again after [`RemovedSome::last`].
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// As [`Client::remove`].
     pub async fn remove_some(
         &self,
         prefix: &[u8],
@@ -69,7 +63,7 @@ impl Client {
     /// own.
     ///
     /// # Errors
-    /// As [`Client::get`]; what was removed before stays removed.
+    /// As [`Client::remove`]; what was removed before stays removed.
     pub async fn remove_prefix(
         &self,
         prefix: &[u8],

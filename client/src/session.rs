@@ -27,10 +27,40 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// upper half of it random, so that clients of a restarted master do not come at once.
 #[must_use]
 pub fn pause(attempt: u32, random: u64) -> Duration {
+    jittered(PAUSE_FIRST, PAUSE_MAX, attempt, random)
+}
+
+fn jittered(first: Duration, max: Duration, attempt: u32, random: u64) -> Duration {
     let doublings = attempt.saturating_sub(1).min(16);
-    let whole = PAUSE_FIRST.saturating_mul(1 << doublings).min(PAUSE_MAX);
+    let whole = first.saturating_mul(1 << doublings).min(max);
     let half_us = u64::try_from((whole / 2).as_micros()).unwrap_or(u64::MAX);
     Duration::from_micros(half_us + random % (half_us + 1))
+}
+
+/// The first pause between two rounds over several masters.
+const ROUND_FIRST: Duration = Duration::from_millis(10);
+/// The longest while a fail-over may be under way.
+const ROUND_MAX: Duration = Duration::from_millis(100);
+/// How long a fail-over may be under way: an election takes less than a second.
+pub const FAIL_OVER: Duration = Duration::from_secs(2);
+
+/// How long to wait after round `round`, counted from 1, in which none of several masters led;
+/// `since` is how long that has been so. Doubling, the upper half of it random.
+#[must_use]
+pub fn round_pause(round: u32, since: Duration, random: u64) -> Duration {
+    if since >= FAIL_OVER {
+        return pause(round, random);
+    }
+    jittered(ROUND_FIRST, ROUND_MAX, round, random)
+}
+
+/// How long to wait after round `round`, counted from 1, of asking the other masters while the
+/// present one is silent for `since`. It may only be slow, so this goes easier on the others than
+/// a search does.
+#[must_use]
+pub fn doubt_pause(round: u32, since: Duration, random: u64) -> Duration {
+    let max = if since < FAIL_OVER { 200 } else { 2_000 };
+    jittered(ROUND_MAX, Duration::from_millis(max), round, random)
 }
 
 /// What became of a call to a master.

@@ -87,7 +87,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Refused`] with `NotFound`, `QuotaPinnedBytes` and others of
-    /// [`crate::Reason`].
+    /// [`crate::Reason`]; [`ClientError::ConnectionLost`] as [`Client::remove`].
     pub async fn pin(&self, key: Key, pin: Pin) -> Result<(), ClientError> {
         only(self.pin_batch(vec![(key, pin)]).await)
     }
@@ -104,11 +104,10 @@ impl Client {
     pub async fn pin_batch(&self, items: Vec<(Key, Pin)>) -> Vec<Result<(), ClientError>> {
         let (keys, pins): (Vec<Key>, Vec<Pin>) = items.into_iter().unzip();
         let mut pins = pins.into_iter();
-        let answers = self.per_key(keys, |keys| {
+        self.per_key(keys, |keys| {
             let items = keys.into_iter().zip(pins.by_ref()).collect();
             Request::Pin(PinCall { items })
-        });
-        let answers = answers.await;
-        answers.into_iter().map(|(answer, _)| answer).collect()
+        })
+        .await
     }
 }

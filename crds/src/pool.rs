@@ -155,11 +155,12 @@ pub enum Overcommit {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Masters {
-    /// Number of masters.
+    /// Number of masters: 1, 3 or 5. One leads and the others stand by; of 3 one may be lost, of 5
+    /// two.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 5))]
-    #[x_kube(validation = Rule::new("self == 1")
-        .message("must be 1; 3 and 5 come with replicated masters"))]
+    #[x_kube(validation = Rule::new("self in [1, 3, 5]")
+        .message("must be 1, 3 or 5: an even number survives no more losses than one less"))]
     pub replicas: u32,
 }
 

@@ -121,8 +121,8 @@ impl CachePool {
             let message = format!("'{rack_label}' is not a label key, such as example.com/rack");
             problems.push(Problem::new("spec.nodes.rackLabel", message));
         }
-        if self.spec.masters.replicas != 1 {
-            let message = "must be 1; 3 and 5 come with replicated masters";
+        if ![1, 3, 5].contains(&self.spec.masters.replicas) {
+            let message = "must be 1, 3 or 5: an even number survives no more losses than one less";
             problems.push(Problem::new("spec.masters.replicas", message));
         }
         let replica_factor = self.spec.placement.replica_factor;

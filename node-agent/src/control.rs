@@ -77,7 +77,8 @@ struct OpenLink {
 
 struct Control {
     start: ControlStart,
-    link: Option<OpenLink>,
+    /// The link to the master and, while that is silent, one to another.
+    links: Vec<OpenLink>,
     link_events: mpsc::Receiver<(LinkId, LinkEvent)>,
     link_sender: mpsc::Sender<(LinkId, LinkEvent)>,
     /// Made and not yet given; at most one for each slab.
@@ -97,7 +98,7 @@ impl Control {
         let (link_sender, link_events) = mpsc::channel(LINK_EVENTS_MAX);
         Self {
             start,
-            link: None,
+            links: Vec::new(),
             link_events,
             link_sender,
             memory: BTreeMap::new(),
@@ -197,24 +198,28 @@ impl Control {
 
     fn link_event(&mut self, link: LinkId, event: LinkEvent) -> Event {
         match event {
-            LinkEvent::Opened => Event::Opened(link),
+            LinkEvent::Opened(epoch) => Event::Opened(link, epoch),
             LinkEvent::Said(said) => Event::Arrived(link, said),
             LinkEvent::Closed => {
-                if self.link.as_ref().is_some_and(|open| open.link == link) {
-                    self.link = None;
-                }
+                self.forget(link);
                 Event::Closed(link)
             }
+            LinkEvent::NotLeader(leader) => {
+                self.forget(link);
+                Event::NotLeader(link, leader)
+            }
         }
+    }
+
+    /// The task of the link, if there still is one, writes what it still has, then hangs up.
+    fn forget(&mut self, link: LinkId) {
+        self.links.retain(|open| open.link != link);
     }
 
     fn perform(&mut self, action: Action) {
         match action {
             Action::Connect { link, master } => self.connect(link, master),
-            Action::Disconnect(link) => {
-                // The task writes what it still has, then hangs up.
-                self.link.take_if(|open| open.link == link);
-            }
+            Action::Disconnect(link) => self.forget(link),
             Action::Send(link, message) => self.send(link, message),
             Action::SaveEpoch(epoch) => {
                 let path = self.start.epoch_path.clone();
@@ -243,15 +248,15 @@ impl Control {
             waiting,
             self.link_sender.clone(),
         ));
-        self.link = Some(OpenLink { link, outbound });
+        self.links.push(OpenLink { link, outbound });
     }
 
     fn send(&mut self, link: LinkId, message: Outbound) {
-        let open = self.link.as_ref().filter(|open| open.link == link);
+        let open = self.links.iter().find(|open| open.link == link);
         let sent = open.is_some_and(|open| open.outbound.try_send(message).is_ok());
         if !sent {
             tracing::warn!("the master does not read what it is sent");
-            self.link.take_if(|open| open.link == link);
+            self.forget(link);
             self.follow_up.push_back(Event::Closed(link));
         }
     }

@@ -7,10 +7,10 @@ use larder_telemetry::error_chain;
 use larder_transfer::lane::{
     FrameReader, FrameWriter, LaneError, connect_tcp, greet, session_bits,
 };
-use larder_types::{AgentName, Incarnation};
+use larder_types::{AgentName, Epoch, Incarnation};
 use larder_wire::frame::{FLAG_ERROR, FLAG_REPLY, NO_DEADLINE};
 use larder_wire::limit::{MAX_CREDENTIAL_BYTES, MAX_HELLO_BYTES, PROTOCOL_MAX, PROTOCOL_MIN};
-use larder_wire::{Frame, FrameError, Header, Hello, Kind, Purpose, Refused};
+use larder_wire::{Frame, FrameError, Header, Hello, Kind, Purpose, Refused, RefusedReason};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
@@ -24,12 +24,14 @@ const UNWRITTEN_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// What happens on a link.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
-    /// The hello was accepted.
-    Opened,
+    /// The hello was accepted, in this epoch.
+    Opened(Epoch),
     /// The master said something.
     Said(Inbound),
     /// It is over.
     Closed,
+    /// It is over, because the master does not lead; perhaps it knows who does.
+    NotLeader(Option<String>),
 }
 
 /// Who says hello.
@@ -79,8 +81,8 @@ pub(crate) fn read_token(path: &Path) -> Result<Vec<u8>, LinkError> {
     }
 }
 
-/// Runs a link to its end. Whatever happens, [`LinkEvent::Closed`] comes last, unless the task is
-/// cancelled.
+/// Runs a link to its end. Whatever happens, [`LinkEvent::Closed`] or [`LinkEvent::NotLeader`]
+/// comes last, unless the task is cancelled.
 pub(crate) async fn run(
     link: LinkId,
     master: String,
@@ -88,11 +90,21 @@ pub(crate) async fn run(
     outbound: mpsc::Receiver<Outbound>,
     events: mpsc::Sender<(LinkId, LinkEvent)>,
 ) {
-    if let Err(error) = talk(link, &master, &caller, outbound, &events).await {
-        tracing::warn!(master, "{}", error_chain(&error));
-    }
+    let last = match talk(link, &master, &caller, outbound, &events).await {
+        Ok(()) => LinkEvent::Closed,
+        Err(LinkError::Lane(LaneError::Refused(refused)))
+            if refused.reason == RefusedReason::NotLeader =>
+        {
+            tracing::debug!(master, "{refused}");
+            LinkEvent::NotLeader(refused.leader_hint().map(str::to_owned))
+        }
+        Err(error) => {
+            tracing::warn!(master, "{}", error_chain(&error));
+            LinkEvent::Closed
+        }
+    };
     // If nobody listens any more, the agent is stopping.
-    let _ = events.send((link, LinkEvent::Closed)).await;
+    let _ = events.send((link, last)).await;
 }
 
 async fn talk(
@@ -122,7 +134,8 @@ async fn talk(
     let welcome = greet(&mut stream, &mut reader, &mut writer, &hello).await?;
     let session = session_bits(&welcome);
     tracing::info!(master, epoch = %welcome.epoch, "a master accepted the hello");
-    if events.send((link, LinkEvent::Opened)).await.is_err() {
+    let opened = LinkEvent::Opened(welcome.epoch);
+    if events.send((link, opened)).await.is_err() {
         return Ok(());
     }
     let (mut source, mut sink) = stream.split();

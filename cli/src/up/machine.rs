@@ -15,6 +15,9 @@ use crate::error::CliError;
 /// Memory that stays for everything else, in bytes: the processes themselves and the clients.
 const RESERVE_BYTES: u64 = 512 << 20;
 
+/// Where masters get ports that they keep.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
 /// Refuses a pool that needs more memory than there is. `root` stands for `/`.
 pub(super) fn check_memory(pool: &PoolSettings, root: &Path) -> Result<(), CliError> {
     let Some(available_bytes) = available_bytes(root) else {
@@ -110,6 +113,28 @@ pub(super) fn check_ports(client_port: u16, admin_port: u16) -> Result<(), CliEr
     check_port("--admin-port", admin_port)
 }
 
+/// So many free ports for masters that keep them over restarts. They lie below those that the
+/// kernel gives to whoever asks for any (32768 and up by default), so that nobody gets one by
+/// chance while its master is away. The search begins anywhere, so that two pools that start at a
+/// time do not choose the same.
+pub(super) fn free_ports(count: usize, taken: &[u16]) -> Result<Vec<u16>, CliError> {
+    let begin = rand::random_range(PORTS.clone());
+    let ports = (begin..PORTS.end).chain(PORTS.start..begin);
+    let free = ports
+        .filter(|port| !taken.contains(port))
+        .filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
+    let found: Vec<u16> = free.take(count).collect();
+    if found.len() == count {
+        return Ok(found);
+    }
+    Err(CliError::CannotStart(format!(
+        "the masters need {count} free ports from {} to {}, and {} are free",
+        PORTS.start,
+        PORTS.end - 1,
+        found.len()
+    )))
+}
+
 fn check_port(option: &str, port: u16) -> Result<(), CliError> {
     if port == 0 {
         return Ok(());
@@ -184,6 +209,17 @@ mod tests {
         put("sys/fs/cgroup/a/memory.max", "5000\n");
         put("sys/fs/cgroup/a/memory.current", "1000\n");
         assert_eq!(available_bytes(root.path()), Some(4000));
+    }
+
+    #[test]
+    fn free_ports_are_all_different_and_below_those_of_the_kernel() {
+        let first = free_ports(6, &[]).expect("free ones");
+        let mut ports = free_ports(6, &first).expect("free ones");
+        ports.extend(&first);
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 12);
+        assert!(ports.iter().all(|port| PORTS.contains(port)));
     }
 
     #[test]

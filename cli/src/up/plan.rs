@@ -18,12 +18,8 @@ use crate::folder::RunFolder;
 pub(crate) struct Plan {
     /// Name of the pool.
     pub(crate) pool: String,
-    /// The master.
-    pub(crate) master: String,
-    /// Port of the master for clients; 0 = any.
-    pub(crate) client_port: u16,
-    /// Port of the master for administration; 0 = any.
-    pub(crate) admin_port: u16,
+    /// The masters, by number.
+    pub(crate) masters: Vec<MasterPlan>,
     /// The agents, by number.
     pub(crate) agents: Vec<String>,
     /// Memory of each agent, in bytes.
@@ -38,6 +34,25 @@ pub(crate) struct Plan {
     pub(crate) log_filter: String,
 }
 
+/// A master, and where it is reached over all of its lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MasterPlan {
+    /// Its name.
+    pub(crate) name: String,
+    /// Port for clients, agents and the other masters; 0 = any, of an only master.
+    pub(crate) client_port: u16,
+    /// Port for administration; 0 = any, of an only master.
+    pub(crate) admin_port: u16,
+}
+
+impl MasterPlan {
+    /// Where clients reach it.
+    pub(super) fn client_addr(&self) -> String {
+        loopback(self.client_port)
+    }
+}
+
 /// A credential to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TokenPlan {
@@ -48,13 +63,29 @@ pub(super) struct TokenPlan {
 }
 
 impl Plan {
-    pub(super) fn new(file: &PoolFile, args: &crate::args::Up) -> Self {
+    /// `ports` are free ones, for those that the arguments do not name: an only master takes any
+    /// when it starts, but several must know each other's before.
+    pub(super) fn new(file: &PoolFile, args: &crate::args::Up, ports: &[u16]) -> Self {
         let pool = &file.pool;
+        let mut ports = ports.iter().copied();
+        let mut named = |port: u16| match port {
+            0 => ports.next().unwrap_or(0),
+            named => named,
+        };
+        let masters = (0..pool.masters).map(|n| {
+            let (client_port, admin_port) = match n {
+                0 => (args.client_port, args.admin_port),
+                _ => (0, 0),
+            };
+            MasterPlan {
+                name: format!("{}-master-{n}", pool.name),
+                client_port: named(client_port),
+                admin_port: named(admin_port),
+            }
+        });
         Self {
             pool: pool.name.clone(),
-            master: format!("{}-master-0", pool.name),
-            client_port: args.client_port,
-            admin_port: args.admin_port,
+            masters: masters.collect(),
             agents: (0..pool.agents)
                 .map(|n| format!("{}-{n}", pool.name))
                 .collect(),
@@ -66,26 +97,35 @@ impl Plan {
         }
     }
 
-    /// The configuration of the master.
-    pub(super) fn master_config(&self, folder: &RunFolder) -> Value {
+    /// The configuration of a master.
+    pub(super) fn master_config(&self, folder: &RunFolder, master: &MasterPlan) -> Value {
+        let name = &master.name;
         let mut config = json!({
             "pool": self.pool,
-            "name": self.master,
-            "client_addr": loopback(self.client_port),
-            "admin_addr": loopback(self.admin_port),
-            "state_dir": folder.join(&format!("state/{}", self.master)),
+            "name": name,
+            "client_addr": master.client_addr(),
+            "admin_addr": loopback(master.admin_port),
+            "state_dir": folder.join(&format!("state/{name}")),
             "root_key_file": folder.join("keys/root.key"),
             "identities_file": folder.join("config/identities.json"),
             "tenants_file": folder.join("config/tenants.json"),
             "quotas_file": folder.join("config/quotas.json"),
             "replica_factor": self.replica_factor,
-            "ready_file": ready_file(folder, &self.master),
+            "ready_file": ready_file(folder, name),
             "log": self.log(),
         });
         if let Some(parts) = config.as_object_mut() {
             parts.extend(self.master_sections.clone());
         }
+        if self.has_standbys() {
+            config["members"] = self.masters.iter().map(member).collect();
+        }
         config
+    }
+
+    /// Whether there is more than one master.
+    pub(super) const fn has_standbys(&self) -> bool {
+        self.masters.len() > 1
     }
 
     /// The configuration of the agent of this number.
@@ -94,13 +134,13 @@ impl Plan {
         folder: &RunFolder,
         number: usize,
         name: &str,
-        master_addr: &str,
+        masters: &[String],
     ) -> Value {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         json!({
             "pool": self.pool,
             "name": name,
-            "masters": [master_addr],
+            "masters": masters,
             "token_file": folder.join(&agent_token(name)),
             "data_addr": loopback(0),
             "single_node": true,
@@ -233,8 +273,25 @@ fn agent_token(name: &str) -> String {
     format!("tokens/agent-{name}.token")
 }
 
+fn member(master: &MasterPlan) -> Value {
+    json!({ "name": master.name, "addr": master.client_addr() })
+}
+
 fn loopback(port: u16) -> String {
     format!("127.0.0.1:{port}")
+}
+
+/// Refuses what several masters on one machine cannot have.
+pub(super) fn check_masters(file: &PoolFile) -> Result<(), CliError> {
+    let pool = &file.pool;
+    if pool.masters > 1 && pool.master.sections(false).contains_key("events") {
+        return Err(CliError::Usage(format!(
+            "spec.events: under larder up {} masters would all serve it on the same ports; set \
+             spec.masters.replicas to 1",
+            pool.masters
+        )));
+    }
+    Ok(())
 }
 
 /// Whether the sockets of all agents fit what the kernel allows.
@@ -306,18 +363,20 @@ spec:
     fn the_programs_take_what_is_planned_for_them() {
         let place = tempfile::tempdir().expect("a folder");
         let folder = RunFolder::at(place.path()).expect("absolute");
-        let plan = Plan::new(&file(), &args());
+        let plan = Plan::new(&file(), &args(), &[]);
         assert_eq!(plan.agents, ["small-0", "small-1"]);
 
         let text = plan
-            .agent_config(&folder, 1, "small-1", "127.0.0.1:9")
+            .agent_config(&folder, 1, "small-1", &["127.0.0.1:9".to_owned()])
             .to_string();
         let agent = larder_node_agent::Config::parse(&text).expect("an agent's configuration");
         assert_eq!(agent.slabs_bytes(), 64 << 20);
         assert_eq!(agent.socket_path, folder.join("agent-1.sock"));
 
         let path = place.path().join("m.json");
-        std::fs::write(&path, plan.master_config(&folder).to_string()).expect("room");
+        let config = plan.master_config(&folder, &plan.masters[0]);
+        assert!(config.get("members").is_none(), "it is alone");
+        std::fs::write(&path, config.to_string()).expect("room");
         let master = larder_master::Config::load(&path).expect("a master's configuration");
         assert_eq!(master.admin_addr, "127.0.0.1:7001");
         assert_eq!(master.eviction.high_watermark_percent, 95);
@@ -350,10 +409,68 @@ spec:
     }
 
     #[test]
+    fn several_masters_know_each_other_and_keep_their_places() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = RunFolder::at(place.path()).expect("absolute");
+        let events = FILE.find("  events:").expect("events");
+        let end = events + FILE[events..].find("---").expect("the end of the pool");
+        let text = format!(
+            "{}  masters: {{replicas: 3}}\n{}",
+            &FILE[..events],
+            &FILE[end..]
+        );
+        let file = PoolFile::parse(&text, "pool.yaml").expect("a good file");
+        check_masters(&file).expect("no events");
+        let ports: Vec<u16> = (20_001..20_006).collect();
+        let plan = Plan::new(&file, &args(), &ports);
+        let names: Vec<&str> = plan.masters.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["small-master-0", "small-master-1", "small-master-2"]
+        );
+        let places = plan.masters.iter();
+        let places: Vec<_> = places
+            .map(|one| (one.client_port, one.admin_port))
+            .collect();
+        assert_eq!(
+            places,
+            [(20_001, 7001), (20_002, 20_003), (20_004, 20_005)],
+            "the named port and the free ones"
+        );
+        let configs = plan.masters.iter();
+        let configs: Vec<Value> = configs
+            .map(|one| plan.master_config(&folder, one))
+            .collect();
+        for (config, master) in configs.iter().zip(&plan.masters) {
+            assert_eq!(
+                config["members"],
+                json!([
+                    { "name": "small-master-0", "addr": "127.0.0.1:20001" },
+                    { "name": "small-master-1", "addr": "127.0.0.1:20002" },
+                    { "name": "small-master-2", "addr": "127.0.0.1:20004" },
+                ])
+            );
+            let state = folder.join(&format!("state/{}", master.name));
+            assert_eq!(config["state_dir"], json!(state), "nobody shares it");
+            assert_eq!(config["client_addr"], json!(master.client_addr()));
+        }
+        let text = serde_json::to_string(&plan).expect("JSON");
+        assert_eq!(serde_json::from_str::<Plan>(&text).expect("a plan"), plan);
+    }
+
+    #[test]
+    fn several_masters_cannot_share_the_ports_of_events() {
+        let text = FILE.replace("  nodes:", "  masters: {replicas: 3}\n  nodes:");
+        let file = PoolFile::parse(&text, "pool.yaml").expect("a good file");
+        let error = check_masters(&file).expect_err("one port").to_string();
+        assert!(error.contains("spec.events"), "{error}");
+    }
+
+    #[test]
     fn everybody_gets_a_credential_and_agents_keep_theirs() {
         let place = tempfile::tempdir().expect("a folder");
         let folder = RunFolder::at(place.path()).expect("absolute");
-        let plan = Plan::new(&file(), &args());
+        let plan = Plan::new(&file(), &args(), &[]);
         let tokens = tokens(&file(), &plan).expect("good names");
         assert_eq!(tokens.len(), 5);
         let shown = Plan::token_files(&folder, &tokens);
@@ -368,7 +485,7 @@ spec:
     fn a_tenant_cannot_have_the_name_of_a_role() {
         let text = FILE.replace("team-a", "admin");
         let file = PoolFile::parse(&text, "pool.yaml").expect("a good file");
-        let error = tokens(&file, &Plan::new(&file, &args())).expect_err("a role");
+        let error = tokens(&file, &Plan::new(&file, &args(), &[])).expect_err("a role");
         assert!(
             error.to_string().contains("spec.tenantId 'admin'"),
             "{error}"

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::child::{Event, Kind, Program, Ready};
 use super::plan::{Plan, ready_file};
@@ -16,6 +16,7 @@ use crate::error::CliError;
 use crate::folder::{ChildRecord, RunFolder, Supervisor};
 use crate::output::note;
 use crate::process_id::ProcessId;
+use crate::status::{is_led, silent_masters};
 
 /// Events on their way: a few for each start of a process.
 const EVENTS: usize = 64;
@@ -23,6 +24,11 @@ const EVENTS: usize = 64;
 const TRIM_EVERY: Duration = Duration::from_secs(30);
 /// How often the run folder is looked at: without it nobody could reach or stop the pool.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the masters may take to choose a leader.
+const LEADER_LIMIT: Duration = Duration::from_secs(60);
+/// How often they are asked; only while the pool starts.
+const LEADER_LOOK: Duration = Duration::from_millis(50);
 
 /// The pool while it runs. The only owner of `supervisor.json` and `pool.json`.
 struct Running<'a> {
@@ -156,27 +162,55 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Starts the master, then the agents, which need its address.
+    /// Starts the masters, then the agents, which need their addresses.
     async fn start(&mut self, received: &mut mpsc::Receiver<Event>) -> Result<(), CliError> {
-        let name = self.plan.master.clone();
-        let config = self.plan.master_config(self.folder);
-        let master = self.program(Kind::Master, &name, config);
-        self.masters
-            .spawn(master.keep(self.events.clone(), self.stop_masters.subscribe()));
-        self.until_ready(received, 1).await?;
-        let addr = self
-            .document
-            .masters
-            .first()
-            .map(|master| master.client_addr.clone());
-        let addr = addr.unwrap_or_default();
+        for master in &self.plan.masters {
+            let config = self.plan.master_config(self.folder, master);
+            let program = self.program(Kind::Master, &master.name, config);
+            self.masters
+                .spawn(program.keep(self.events.clone(), self.stop_masters.subscribe()));
+        }
+        self.until_ready(received, self.plan.masters.len()).await?;
+        if self.plan.has_standbys() {
+            self.until_led(received).await?;
+        }
+        let masters = self.document.masters.iter();
+        let masters: Vec<String> = masters.map(|master| master.client_addr.clone()).collect();
         for (number, name) in self.plan.agents.iter().enumerate() {
-            let config = self.plan.agent_config(self.folder, number, name, &addr);
+            let config = self.plan.agent_config(self.folder, number, name, &masters);
             let agent = self.program(Kind::Agent, name, config);
             self.agents
                 .spawn(agent.keep(self.events.clone(), self.stop_agents.subscribe()));
         }
         self.until_ready(received, self.plan.agents.len()).await
+    }
+
+    /// Waits until one of several masters leads and the others stand by.
+    async fn until_led(&mut self, received: &mut mpsc::Receiver<Event>) -> Result<(), CliError> {
+        let deadline = Instant::now() + LEADER_LIMIT;
+        loop {
+            let silent = silent_masters(&mut self.document).await;
+            if is_led(&self.document) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let why = match silent.first() {
+                    Some((name, why)) => format!("{name} does not answer: {why}"),
+                    None => "they answer, but did not choose a leader".to_owned(),
+                };
+                return Err(CliError::Program(format!(
+                    "no master leads after {} s; {why}",
+                    LEADER_LIMIT.as_secs()
+                )));
+            }
+            tokio::select! {
+                Some(event) = received.recv() => {
+                    self.started(&event)?;
+                    self.take(event)?;
+                }
+                () = sleep(LEADER_LOOK) => {}
+            }
+        }
     }
 
     fn program(&self, kind: Kind, name: &str, config: serde_json::Value) -> Program {
@@ -200,20 +234,26 @@ impl<'a> Running<'a> {
             let Some(event) = received.recv().await else {
                 return Ok(());
             };
-            if let Event::Failed { name, why } = &event {
-                let said = self.folder.log_faults(name).unwrap_or_else(|| {
-                    match self.folder.log_tail(name).as_str() {
-                        // A full disk takes no log.
-                        "" => format!("{why}, and nothing is in its log"),
-                        tail => format!("{why}; its log ends with:{tail}"),
-                    }
-                });
-                return Err(CliError::Program(format!("{name} did not start: {said}")));
-            }
+            self.started(&event)?;
             count -= usize::from(matches!(event, Event::Ready { .. }));
             self.take(event)?;
         }
         Ok(())
+    }
+
+    /// While the pool starts, the failure of a process ends the start.
+    fn started(&self, event: &Event) -> Result<(), CliError> {
+        let Event::Failed { name, why } = event else {
+            return Ok(());
+        };
+        let said = self.folder.log_faults(name).unwrap_or_else(|| {
+            match self.folder.log_tail(name).as_str() {
+                // A full disk takes no log.
+                "" => format!("{why}, and nothing is in its log"),
+                tail => format!("{why}; its log ends with:{tail}"),
+            }
+        });
+        Err(CliError::Program(format!("{name} did not start: {said}")))
     }
 
     /// Keeps the two files up to date, and says what a person should know.
@@ -248,18 +288,26 @@ impl<'a> Running<'a> {
 
     /// Enters a process into the document; true if it was there before.
     fn meet(&mut self, name: &str, ready: Ready) -> bool {
-        if name == self.plan.master {
+        let number = |name: &str| self.plan.masters.iter().position(|one| one.name == name);
+        if number(name).is_some() {
             let masters = &mut self.document.masters;
-            let again = !masters.is_empty();
-            masters.clear();
+            let before = masters.len();
+            masters.retain(|master| master.name != name);
+            let again = masters.len() < before;
             masters.push(MasterDocument {
                 name: name.to_owned(),
                 pid: ready.pid,
-                // Ready means that it serves, and the only master serves as the leader.
-                role: MasterRole::Leader,
+                role: if self.plan.has_standbys() {
+                    // Ready means that it answers; who leads they say when they are asked.
+                    MasterRole::Starting
+                } else {
+                    // Ready means that it serves, and the only master serves as the leader.
+                    MasterRole::Leader
+                },
                 client_addr: ready.client_addr,
                 admin_addr: ready.admin_addr.unwrap_or_default(),
             });
+            masters.sort_by_key(|master| number(&master.name));
             return again;
         }
         let number = self
@@ -286,7 +334,7 @@ impl<'a> Running<'a> {
         again
     }
 
-    /// Stops the agents, which tell the master, and then the master.
+    /// Stops the agents, which tell the master, and then the masters.
     async fn stop(&mut self) {
         self.stop_agents.send_replace(true);
         while self.agents.join_next().await.is_some() {}

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_types::Incarnation;
-use larder_wire::decoder::FrameDecoder;
-use larder_wire::hello::{Hello, Purpose, Welcome};
+use larder_types::{Epoch, Incarnation};
+use larder_wire::hello::{Hello, Purpose, RefusedReason};
 use larder_wire::limit::{MAX_NAME_BYTES, PROTOCOL_MAX, PROTOCOL_MIN};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::greet::{NoSession, Resolve, connect};
-use super::served::{End, Served};
+use super::doubt::Doubts;
+use super::end::End;
+use super::greet::{NoSession, Resolve};
+use super::search::{Found, NoLeader, Search, Start, Wanted};
+use super::served::Served;
 use super::{Call, CallFailure, Link, Session};
 use crate::options::{ClientOptions, Credential};
-use crate::session::pause;
+use crate::session::{FAIL_OVER, pause, round_pause};
 
 /// After a connection that lived so long, the next attempt counts as the first.
 const STEADY: Duration = Duration::from_secs(1);
@@ -24,7 +25,7 @@ const STEADY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Actor {
     resolver: Arc<dyn Resolve>,
-    masters: Vec<String>,
+    masters: Arc<[String]>,
     credential: Credential,
     name: String,
     incarnation: Incarnation,
@@ -33,7 +34,10 @@ pub(super) struct Actor {
     own_calls: mpsc::WeakSender<Call>,
     link: watch::Sender<Link>,
     token: watch::Sender<Vec<u8>>,
-    next_master: usize,
+    /// The highest epoch that a master has named.
+    highest: Epoch,
+    /// Failures since a connection last lived for long.
+    attempt: u32,
 }
 
 impl Actor {
@@ -46,7 +50,7 @@ impl Actor {
     ) -> Self {
         Self {
             resolver,
-            masters: options.masters.clone(),
+            masters: options.masters.clone().into(),
             credential: options.token.clone(),
             name: shortened(&options.name),
             incarnation,
@@ -54,67 +58,111 @@ impl Actor {
             own_calls,
             link,
             token,
-            next_master: 0,
+            highest: Epoch::default(),
+            attempt: 0,
         }
     }
 
     /// Connects, serves and connects again, until nobody calls any more.
     pub(super) async fn run(mut self) {
-        let mut attempt = 0;
-        let mut failed_in_a_row = 0;
+        let link = self.link.clone();
+        let mut start = Start::default();
+        let mut found = None;
         loop {
-            let master = self.masters[self.next_master % self.masters.len()].clone();
-            let hello = self.hello().await;
-            let connected = tokio::select! {
-                biased;
-                () = closed(&self.link) => return,
-                connected = connect(&*self.resolver, &master, &hello) => connected,
+            let now = match found.take() {
+                Some(found) => found,
+                None => tokio::select! {
+                    biased;
+                    () = link.closed() => return,
+                    found = self.find(start) => found,
+                },
             };
-            match connected {
-                Ok((stream, decoder, welcome)) => {
-                    let born = Instant::now();
-                    failed_in_a_row = 0;
-                    tracing::debug!(%master, session = %welcome.session, "connected");
-                    match self.serve(stream, decoder, welcome).await {
-                        End::Closed => return,
-                        End::Renew => continue,
-                        End::Broken(detail) => {
-                            tracing::debug!(%master, %detail, "the connection broke");
-                            self.next_master += 1;
-                            self.link.send_replace(Link::Down { detail });
-                            if born.elapsed() >= STEADY {
-                                attempt = 0;
-                            }
+            let born = Instant::now();
+            let name = now.name;
+            start = Start {
+                first: name,
+                ..Start::default()
+            };
+            match self.serve(now).await {
+                End::Closed => return,
+                End::Renew => {}
+                End::Moved(next) => {
+                    tracing::info!(master = self.masters[next.name], "another master leads now");
+                    found = Some(*next);
+                }
+                End::Broken { detail, leader } => {
+                    let master = &self.masters[name];
+                    tracing::debug!(%master, %detail, "the connection broke");
+                    self.link.send_replace(Link::Down { detail });
+                    start.first = name + 1;
+                    start.hint = leader;
+                    if born.elapsed() >= STEADY {
+                        self.attempt = 0;
+                    }
+                    self.attempt += 1;
+                    let pause = pause(self.attempt, rand::random());
+                    // The leader that was named is asked at once, unless that led nowhere before.
+                    if start.hint.is_none() || self.attempt > 2 {
+                        tokio::select! {
+                            () = link.closed() => return,
+                            () = tokio::time::sleep(pause) => {}
                         }
                     }
                 }
-                Err(NoSession::Unreachable(detail)) => {
-                    self.next_master += 1;
-                    failed_in_a_row += 1;
-                    // Another master may answer: say so only when none did.
-                    if failed_in_a_row >= self.masters.len() {
-                        let detail = format!("{master}: {detail}");
-                        self.link.send_replace(Link::Down { detail });
-                    }
-                }
-                Err(NoSession::Silent) => {
-                    // No verdict: whoever waits has a deadline.
-                    self.next_master += 1;
-                    tracing::debug!(%master, "it does not answer the hello");
-                }
-                Err(NoSession::Rejected(refused)) => {
-                    self.next_master += 1;
-                    self.link.send_replace(Link::Rejected {
-                        listener: master,
-                        refused,
-                    });
-                    self.refuse_waiting();
+            }
+        }
+    }
+
+    /// Goes round over the masters until one leads.
+    async fn find(&mut self, start: Start) -> Found {
+        let resolver = Arc::clone(&self.resolver);
+        let mut search = Search::new(resolver, Arc::clone(&self.masters), start);
+        let began = Instant::now();
+        let mut round = 0;
+        loop {
+            let hello = Arc::new(self.hello().await);
+            // A pool that was made anew may have a lower epoch; then nobody has a higher one.
+            let least = if began.elapsed() < FAIL_OVER {
+                self.highest
+            } else {
+                Epoch::default()
+            };
+            match search.round(&hello, Wanted::AtLeast(least)).await {
+                Ok(found) => return found,
+                Err(none) => self.nobody_leads(none, began.elapsed()),
+            }
+            round += 1;
+            let random = rand::random();
+            let pause = if search.is_plural() {
+                round_pause(round, began.elapsed(), random)
+            } else {
+                self.attempt += 1;
+                pause(self.attempt, random)
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Tells the callers what a round without a leader means to them.
+    fn nobody_leads(&mut self, none: NoLeader, since: Duration) {
+        let NoLeader { listener, why } = none;
+        match why {
+            NoSession::Unreachable(detail) => {
+                let detail = format!("{listener}: {detail}");
+                self.link.send_replace(Link::Down { detail });
+            }
+            // No verdict: whoever waits has a deadline.
+            NoSession::Silent => tracing::debug!(listener, "it does not answer the hello"),
+            // A leader is being chosen, which takes less than a second.
+            NoSession::Rejected(refused) if refused.reason == RefusedReason::NotLeader => {
+                if since >= FAIL_OVER {
+                    let detail = format!("{listener}: no master leads: {}", refused.detail);
+                    self.link.send_replace(Link::Down { detail });
                 }
             }
-            attempt += 1;
-            tokio::select! {
-                () = closed(&self.link) => return,
-                () = tokio::time::sleep(pause(attempt, rand::random())) => {}
+            NoSession::Rejected(refused) => {
+                self.link.send_replace(Link::Rejected { listener, refused });
+                self.refuse_waiting();
             }
         }
     }
@@ -139,10 +187,16 @@ impl Actor {
         }
     }
 
-    async fn serve(&mut self, stream: TcpStream, decoder: FrameDecoder, welcome: Welcome) -> End {
+    async fn serve(&mut self, found: Found) -> End {
+        let (resolver, masters) = (Arc::clone(&self.resolver), Arc::clone(&self.masters));
+        let doubts = Doubts::new(resolver, masters, &found);
+        let (stream, decoder, welcome) = found.greeted;
+        tracing::debug!(master = self.masters[found.name], session = %welcome.session, "connected");
         let renew_ms = welcome.session_token_ms.saturating_mul(4) / 5;
         let renew_at = Instant::now() + Duration::from_millis(renew_ms.max(1_000));
-        let served = Served::new(stream, decoder, welcome.session, self.own_calls.clone());
+        self.highest = self.highest.max(welcome.epoch);
+        let own_calls = self.own_calls.clone();
+        let served = Served::new(stream, decoder, welcome.session, own_calls, doubts);
         self.token.send_replace(welcome.session_token);
         let session = Session {
             principal: welcome.principal,
@@ -150,11 +204,6 @@ impl Actor {
         self.link.send_replace(Link::Up(Arc::new(session)));
         served.run(&mut self.calls, renew_at).await
     }
-}
-
-/// Resolves when the last [`super::Master`] is gone: each holds a receiver of the link.
-async fn closed(link: &watch::Sender<Link>) {
-    link.closed().await;
 }
 
 /// A name as long as a hello may carry.

@@ -1,4 +1,4 @@
-//! Connects to one master and says hello.
+//! Resolves the name of a master, connects to one address and says hello.
 
 use std::future::Future;
 use std::io;
@@ -59,45 +59,39 @@ impl Resolve for System {
 /// A connection with its session.
 pub(super) type Greeted = (TcpStream, FrameDecoder, Welcome);
 
-/// Connects to one master and says hello, at one address of its name after the other.
-pub(super) async fn connect(
+/// The addresses of one master, at least one.
+pub(super) async fn resolve(
     resolver: &dyn Resolve,
     master: &str,
-    hello: &Hello,
-) -> Result<Greeted, NoSession> {
-    let addresses = match timeout(RESOLVE_TIMEOUT, resolver.resolve(master)).await {
-        Ok(resolved) => resolved.map_err(|error| NoSession::Unreachable(error.to_string()))?,
-        Err(_) => {
-            let detail = "its name is not resolved in time".to_owned();
-            return Err(NoSession::Unreachable(detail));
+) -> Result<Vec<SocketAddr>, NoSession> {
+    let unreachable = |detail: String| Err(NoSession::Unreachable(detail));
+    match timeout(RESOLVE_TIMEOUT, resolver.resolve(master)).await {
+        Ok(Ok(addresses)) if addresses.is_empty() => {
+            unreachable("its name has no address".to_owned())
         }
-    };
-    let mut outcome = NoSession::Unreachable("its name has no address".to_owned());
-    for address in addresses.into_iter().take(ADDRESSES_MAX) {
-        match reach(address, hello).await {
-            Ok(greeted) => return Ok(greeted),
-            // Behind every address is the same pool: it would say the same of us.
-            Err(NoSession::Rejected(refused)) if !is_passing(refused.reason) => {
-                return Err(NoSession::Rejected(refused));
-            }
-            // A refusal says more than silence, and silence more than a closed port.
-            Err(other) => outcome = outcome.or(other),
+        Ok(Ok(mut addresses)) => {
+            addresses.truncate(ADDRESSES_MAX);
+            Ok(addresses)
         }
+        Ok(Err(error)) => unreachable(error.to_string()),
+        Err(_) => unreachable("its name is not resolved in time".to_owned()),
     }
-    Err(outcome)
 }
 
 impl NoSession {
-    /// The one of two that says more.
-    fn or(self, other: Self) -> Self {
-        match (&self, &other) {
-            (Self::Rejected(_), _) | (Self::Silent, Self::Unreachable(_)) => self,
-            _ => other,
+    /// How much it says: a refusal says more than silence, and silence more than a closed port.
+    pub(super) const fn says(&self) -> u8 {
+        match self {
+            Self::Unreachable(_) => 0,
+            Self::Silent => 1,
+            Self::Rejected(refused) if matches!(refused.reason, RefusedReason::NotLeader) => 2,
+            Self::Rejected(_) => 3,
         }
     }
 }
 
-async fn reach(address: SocketAddr, hello: &Hello) -> Result<Greeted, NoSession> {
+/// Connects to one address and says hello.
+pub(super) async fn reach(address: SocketAddr, hello: &Hello) -> Result<Greeted, NoSession> {
     let unreachable = |error: io::Error| NoSession::Unreachable(error.to_string());
     let stream = match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
         Ok(connected) => connected.map_err(unreachable)?,
@@ -119,7 +113,10 @@ async fn reach(address: SocketAddr, hello: &Hello) -> Result<Greeted, NoSession>
 pub(super) const fn is_passing(reason: RefusedReason) -> bool {
     matches!(
         reason,
-        RefusedReason::Busy | RefusedReason::Stopping | RefusedReason::Expired
+        RefusedReason::Busy
+            | RefusedReason::Stopping
+            | RefusedReason::Expired
+            | RefusedReason::NotLeader
     )
 }
 

@@ -36,16 +36,18 @@ macro_rules! requests {
 client_calls!(requests);
 
 impl Request {
-    /// Whether doing it twice is the same as once. A start leaves at most a reservation that the
-    /// end of its session frees; a repeated end is answered as the first was; a remove whose
-    /// first attempt was done answers that there is no such object, which its caller
-    /// ([`crate::Client::remove`]) takes for success.
+    /// Whether doing it twice is the same as once, whatever others do in between. A start leaves
+    /// at most a reservation that the end of its session frees; ends and revokes name a version,
+    /// and a repeated end is answered as the first was. A removal or a pin is not repeated: by
+    /// then the key may hold an object that somebody else has put, or the pin that somebody else
+    /// wants.
     pub(crate) const fn is_repeatable(&self) -> bool {
         // Every kind by name: whoever adds one decides.
         match self {
-            Self::PutStart(_) | Self::PutEnd(_) | Self::PutRevoke(_) | Self::Remove(_) => true,
+            Self::PutStart(_) | Self::PutEnd(_) | Self::PutRevoke(_) => true,
             Self::Get(_) | Self::Exists(_) | Self::List(_) | Self::Usage(_) => true,
-            Self::Pin(_) | Self::Stat(_) | Self::ListStats(_) | Self::RemovePrefix(_) => true,
+            Self::Stat(_) | Self::ListStats(_) => true,
+            Self::Remove(_) | Self::RemovePrefix(_) | Self::Pin(_) => false,
             // A copy or a move that is there already is done at once.
             Self::TaskCreate(_) | Self::TaskQuery(_) | Self::Subscribe(_) => true,
         }

@@ -1,10 +1,11 @@
 //! One connection to a master with its session: calls out, replies in.
 
 use std::collections::HashMap;
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use larder_types::SessionId;
+use larder_types::{Reason, SessionId};
 use larder_wire::decoder::FrameDecoder;
 use larder_wire::frame::{FLAG_ERROR, FLAG_REPLY, Frame, Header, NO_DEADLINE};
 use larder_wire::hello::Refused;
@@ -16,6 +17,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::abandoned::Abandoned;
+use super::doubt::{DOUBT, Doubts};
+use super::end::End;
 use super::{Call, CallFailure, RawReply};
 
 /// Calls that wait for replies. Each is a map entry of about 100 bytes: 1.6 MiB.
@@ -28,16 +31,6 @@ const WRITE_CALLS: usize = 256;
 const QUIET: Duration = Duration::from_secs(2);
 /// Silence after which the connection counts as broken, while calls wait.
 const DEAD: Duration = Duration::from_secs(6);
-
-/// Why serving ended.
-pub(super) enum End {
-    /// Nobody calls any more.
-    Closed,
-    /// The session token gets old; a new session is due.
-    Renew,
-    /// The connection broke.
-    Broken(String),
-}
 
 /// A call that was sent.
 struct Waiting {
@@ -61,6 +54,13 @@ pub(super) struct Served {
     next_request: u64,
     heard: Instant,
     pinged: bool,
+    /// How many of the pending calls the master may hold back.
+    patient: usize,
+    /// When a call was last answered, or the first of those that wait was sent.
+    answered: Instant,
+    /// How long no call may be answered until the other masters are asked.
+    doubt: Duration,
+    doubts: Doubts,
     batch: Vec<Call>,
 }
 
@@ -71,6 +71,7 @@ impl Served {
         decoder: FrameDecoder,
         session: SessionId,
         own_calls: mpsc::WeakSender<Call>,
+        doubts: Doubts,
     ) -> Self {
         let (reader, writer) = stream.into_split();
         Self {
@@ -85,6 +86,10 @@ impl Served {
             next_request: 1,
             heard: Instant::now(),
             pinged: false,
+            patient: 0,
+            answered: Instant::now(),
+            doubt: DOUBT,
+            doubts,
             batch: Vec::with_capacity(WRITE_CALLS),
         }
     }
@@ -95,7 +100,8 @@ impl Served {
         let detail = match &end {
             End::Closed => "the client was closed",
             End::Renew => "the session was renewed",
-            End::Broken(detail) => detail,
+            End::Moved(_) => "another master leads",
+            End::Broken { detail, .. } => detail,
         };
         for (_, waiting) in self.pending.drain() {
             let lost = CallFailure::Lost {
@@ -117,10 +123,11 @@ impl Served {
                 && self.pending.len() < PENDING_MAX
                 && self.out.len() - self.sent_bytes < OUT_HIGH_BYTES;
             let check_at = self.heard + if self.pinged { DEAD } else { QUIET };
+            let waits = self.pending.len() > self.patient;
             tokio::select! {
                 read = self.reader.read(self.decoder.space()) => {
-                    if let Err(detail) = self.after_read(read) {
-                        return End::Broken(detail);
+                    if let Err(end) = self.after_read(read) {
+                        return end;
                     }
                 }
                 taken = calls.recv_many(&mut self.batch, WRITE_CALLS), if may_take => {
@@ -129,21 +136,27 @@ impl Served {
                     }
                     self.encode_batch();
                     if let Err(error) = self.write_now() {
-                        return End::Broken(error.to_string());
+                        return error.into();
                     }
                 }
                 written = self.writer.write(&self.out[self.sent_bytes..]),
                     if !self.out.is_empty() =>
                 {
                     match written {
-                        Ok(0) => return End::Broken("the master closed the connection".to_owned()),
+                        Ok(0) => return "the master closed the connection".to_owned().into(),
                         Ok(bytes) => self.sent(bytes),
-                        Err(error) => return End::Broken(error.to_string()),
+                        Err(error) => return error.into(),
                     }
                 }
+                found = self.doubts.found() => return End::Moved(Box::new(found)),
+                () = tokio::time::sleep_until(self.answered + self.doubt),
+                    if waits && self.doubts.may_ask() =>
+                {
+                    self.begin_doubt();
+                }
                 () = tokio::time::sleep_until(check_at), if !self.pending.is_empty() => {
-                    if let Err(detail) = self.after_quiet() {
-                        return End::Broken(detail);
+                    if let Err(end) = self.after_quiet() {
+                        return end;
                     }
                 }
                 () = tokio::time::sleep_until(renew_at), if !renewing => {
@@ -154,23 +167,18 @@ impl Served {
         }
     }
 
-    fn after_read(&mut self, read: std::io::Result<usize>) -> Result<(), String> {
-        match read {
-            Ok(0) => {
-                self.decoder.finish().map_err(|error| error.to_string())?;
-                return Err("the master closed the connection".to_owned());
+    fn after_read(&mut self, read: io::Result<usize>) -> Result<(), End> {
+        match read? {
+            0 => {
+                self.decoder.finish()?;
+                return Err("the master closed the connection".to_owned().into());
             }
-            Ok(bytes) => self.decoder.filled(bytes),
-            Err(error) => return Err(error.to_string()),
+            bytes => self.decoder.filled(bytes),
         }
         self.heard = Instant::now();
         self.pinged = false;
         loop {
-            let frame = self
-                .decoder
-                .next_frame()
-                .map_err(|error| error.to_string())?;
-            let Some((header, body)) = frame else {
+            let Some((header, body)) = self.decoder.next_frame()? else {
                 return Ok(());
             };
             let body = Bytes::copy_from_slice(body);
@@ -178,20 +186,23 @@ impl Served {
         }
     }
 
-    fn take_frame(&mut self, header: &Header, body: Bytes) -> Result<(), String> {
+    fn take_frame(&mut self, header: &Header, body: Bytes) -> Result<(), End> {
         match header.kind {
             Kind::Goodbye => {
                 let refused: Result<Refused, FrameError> = decode_body(header.kind, &body);
                 return Err(refused.map_or_else(
-                    |_| "the master said goodbye".to_owned(),
-                    |refused| refused.to_string(),
+                    |_| "the master said goodbye".to_owned().into(),
+                    |refused| End::Broken {
+                        detail: refused.to_string(),
+                        leader: refused.leader_hint().map(str::to_owned),
+                    },
                 ));
             }
             Kind::Ping if !header.has(FLAG_REPLY) => {
                 return self.push_empty(Frame::reply(header, 0));
             }
             _ if header.session != session_bits(self.session) => {
-                return Err("the master answered for another session".to_owned());
+                return Err("the master answered for another session".to_owned().into());
             }
             _ => {}
         }
@@ -199,6 +210,9 @@ impl Served {
         let Some(waiting) = self.pending.remove(&header.request) else {
             return Ok(());
         };
+        self.patient -= usize::from(waiting.is_patient);
+        self.answered = self.heard;
+        self.doubts.settle();
         let outcome = if header.has(FLAG_ERROR) {
             match decode_body::<CallError>(header.kind, &body) {
                 Ok(error) => Err(CallFailure::Refused(error)),
@@ -211,8 +225,14 @@ impl Served {
                 abandoned: waiting.abandoned,
             })
         };
+        let leads = !matches!(&outcome,
+            Err(CallFailure::Refused(error)) if error.reason == Reason::NotLeader);
         let _ = waiting.reply.send(outcome);
-        Ok(())
+        if leads {
+            Ok(())
+        } else {
+            Err("the master does not lead any more".to_owned().into())
+        }
     }
 
     fn encode_batch(&mut self) {
@@ -239,16 +259,15 @@ impl Served {
             );
             match call.request.encode(&mut self.out, frame) {
                 Ok(()) => {
-                    if self.pending.is_empty() {
-                        self.heard = now;
-                    }
+                    let is_patient = call.request.kind() == Kind::Subscribe;
+                    self.note_sent(is_patient, now, left);
                     let abandoned = Abandoned::new(&call.request, &self.own_calls);
                     self.pending.insert(
                         request,
                         Waiting {
                             reply: call.reply,
                             abandoned,
-                            is_patient: call.request.kind() == Kind::Subscribe,
+                            is_patient,
                         },
                     );
                 }
@@ -260,6 +279,23 @@ impl Served {
         self.batch = batch;
     }
 
+    /// A call is about to wait, for at most `left`: the silence that counts begins with the first.
+    fn note_sent(&mut self, is_patient: bool, now: Instant, left: Duration) {
+        if self.pending.is_empty() {
+            self.heard = now;
+        }
+        if is_patient {
+            self.patient += 1;
+            return;
+        }
+        if self.pending.len() == self.patient {
+            self.answered = now;
+            self.doubt = DOUBT;
+        }
+        // A call in a hurry leaves time for another master.
+        self.doubt = self.doubt.min(left / 4);
+    }
+
     /// Calls that wait for something to happen would hold the renewal up, and all other calls
     /// with it: they are sent again in the new session.
     fn call_off_waits(&mut self) {
@@ -267,6 +303,22 @@ impl Served {
             // A caller that is gone does not mind.
             let _ = waiting.reply.send(Err(CallFailure::NotSent));
         }
+        self.patient = 0;
+    }
+
+    /// No call was answered for a while: another master may lead by now.
+    fn begin_doubt(&mut self) {
+        self.forget_the_gone();
+        if self.pending.len() > self.patient {
+            self.doubts.ask();
+        }
+    }
+
+    /// Callers that gave up are forgotten.
+    fn forget_the_gone(&mut self) {
+        let keep = |waiting: &Waiting| !waiting.reply.is_closed() || waiting.abandoned.is_some();
+        self.pending.retain(|_, waiting| keep(waiting));
+        self.patient = self.pending.values().filter(|one| one.is_patient).count();
     }
 
     /// Writes what the socket takes at once: the usual case needs no second wake-up.
@@ -292,14 +344,11 @@ impl Served {
 
     /// Nothing came for a while although calls wait. Callers that gave up are forgotten; for the
     /// others the master is asked once whether it is there.
-    fn after_quiet(&mut self) -> Result<(), String> {
-        let keep = |waiting: &Waiting| !waiting.reply.is_closed() || waiting.abandoned.is_some();
-        self.pending.retain(|_, waiting| keep(waiting));
+    fn after_quiet(&mut self) -> Result<(), End> {
+        self.forget_the_gone();
         if self.pinged {
-            return Err(format!(
-                "the master has been silent for {} s",
-                DEAD.as_secs()
-            ));
+            let detail = format!("the master has been silent for {} s", DEAD.as_secs());
+            return Err(detail.into());
         }
         self.pinged = true;
         let (request, session) = (self.next_request, session_bits(self.session));
@@ -307,8 +356,8 @@ impl Served {
         self.push_empty(Frame::request(Kind::Ping, request, session, NO_DEADLINE))
     }
 
-    fn push_empty(&mut self, frame: Frame) -> Result<(), String> {
-        encode_frame(&mut self.out, frame, &()).map_err(|error| error.to_string())
+    fn push_empty(&mut self, frame: Frame) -> Result<(), End> {
+        Ok(encode_frame(&mut self.out, frame, &())?)
     }
 }
 

@@ -1,6 +1,8 @@
 //! A client whose masters come back elsewhere, against a stand-in of the name service and masters
 //! that only say hello.
 
+mod fail_over;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,6 +46,17 @@ impl Place {
 
     /// Waits for a connection and answers its hello.
     async fn answer(&self, refused: Option<RefusedReason>) -> (Hello, TcpStream) {
+        match refused {
+            None => self.reply(0, &welcome()).await,
+            Some(reason) => {
+                self.reply(FLAG_ERROR, &Refused::new(reason, "a test"))
+                    .await
+            }
+        }
+    }
+
+    /// Waits for a connection and replies to its hello with this.
+    async fn reply(&self, flags: u8, body: &impl serde::Serialize) -> (Hello, TcpStream) {
         let (mut stream, _) = self.0.accept().await.expect("a connection");
         let mut decoder = FrameDecoder::before_hello();
         let (header, hello) = loop {
@@ -58,15 +71,7 @@ impl Place {
             decoder.filled(bytes);
         };
         let mut out = Vec::new();
-        let encoded = match refused {
-            None => encode_frame(&mut out, Frame::reply(&header, 0), &welcome()),
-            Some(reason) => {
-                let detail = "a test";
-                let refused = Refused::new(reason, detail);
-                encode_frame(&mut out, Frame::reply(&header, FLAG_ERROR), &refused)
-            }
-        };
-        encoded.expect("a frame");
+        encode_frame(&mut out, Frame::reply(&header, flags), body).expect("a frame");
         stream.write_all(&out).await.expect("writable");
         (hello, stream)
     }

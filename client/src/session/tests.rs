@@ -109,6 +109,22 @@ proptest! {
     }
 
     #[test]
+    fn rounds_come_quickly_while_a_fail_over_may_be_under_way(
+        round in 1_u32.., since_ms in 0_u64..10_000, random: u64,
+    ) {
+        let since = Duration::from_millis(since_ms);
+        let now = round_pause(round, since, random);
+        let doubt = doubt_pause(round, since, random);
+        if since < FAIL_OVER {
+            prop_assert!(now >= ROUND_FIRST / 2 && now <= ROUND_MAX);
+            prop_assert!(doubt >= ROUND_MAX / 2 && doubt <= 2 * ROUND_MAX);
+        } else {
+            prop_assert_eq!(now, pause(round, random));
+            prop_assert!(doubt >= ROUND_MAX / 2 && doubt <= FAIL_OVER);
+        }
+    }
+
+    #[test]
     fn no_attempt_outlives_the_deadline(
         fault in faults(), repeatable: bool, attempt in 1_u32..200, left_ms in 0_u64..2_000,
         random: u64,

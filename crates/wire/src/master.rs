@@ -216,7 +216,7 @@ pub struct Remove {
 }
 
 /// Removes the next objects of a prefix. Answer: `Reply<RemovedSome>`. To go on, the caller asks
-/// again behind the last key; one that is repeated after a lost reply counts what was left.
+/// again behind the last key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovePrefix {
     /// What the keys start with; empty = all of the caller's.

@@ -42,12 +42,14 @@ pub(super) fn pool_cases() -> Vec<Case> {
         case(
             "spec.masters.replicas",
             "spec.masters.replicas",
-            "must be 1; 3 and 5 come with replicated masters",
+            "must be 1, 3 or 5: an even number survives no more losses than one less",
         )
         .passes(masters(1))
         .passes(set("/spec/masters", json!({})))
-        .fails(masters(3))
-        .fails(masters(2)),
+        .passes(masters(3))
+        .passes(masters(5))
+        .fails(masters(2))
+        .fails(masters(4)),
         case(
             "spec.tiers",
             "spec.tiers",

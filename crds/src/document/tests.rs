@@ -71,9 +71,9 @@ fn messages_name_file_object_and_field() {
              pool.yaml (CachePool demo): spec.tiers[0].size: is required",
         ),
         (
-            format!("{HEAD}spec:\n  masters: {{replicas: 3}}\n{TIERS}"),
-            "pool.yaml (CachePool demo): spec.masters.replicas: must be 1; 3 and 5 come with \
-             replicated masters",
+            format!("{HEAD}spec:\n  masters: {{replicas: 2}}\n{TIERS}"),
+            "pool.yaml (CachePool demo): spec.masters.replicas: must be 1, 3 or 5: an even number \
+             survives no more losses than one less",
         ),
         (
             format!("{HEAD}spec:\n  nodes: {{selector: {{-disk: ssd}}}}\n{TIERS}"),

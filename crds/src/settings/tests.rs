@@ -74,7 +74,7 @@ fn agents_are_enough_for_the_replicas() {
 #[test]
 fn an_unsound_pool_is_refused_with_every_field() {
     let refused = pool(json!({
-        "masters": { "replicas": 3 },
+        "masters": { "replicas": 4 },
         "nodes": {
             "selector": { "-bad": "x", "": "x", "a/b/c": "x", "UP.case/x": "y" },
             "rackLabel": "a b",

@@ -1,16 +1,14 @@
-//! The link to a master: connect, mount, heartbeats, silence, back-off, stop.
+//! The link to the master that leads: connect, mount, heartbeats, silence, back-off, stop.
 
 use larder_transfer::LocalMs;
+use larder_types::Epoch;
 use larder_wire::agent::{Done, Heartbeat, Mount, Unmount};
 use larder_wire::limit::MAX_BATCH;
 use rand::Rng;
 
+use super::pace::Pace;
 use super::{Action, AgentState, LinkId, Note, Outbound};
 
-/// The first pause after a failure, in ms; it doubles up to [`BACK_OFF_MAX_MS`].
-const BACK_OFF_MS: u64 = 100;
-/// The longest pause, in ms: a master that comes back is found within this.
-const BACK_OFF_MAX_MS: u64 = 5_000;
 /// How long a connection with its hello may take, in ms. The shell has shorter limits of its own;
 /// this one guards against losing its answer.
 const CONNECT_MS: u64 = 15_000;
@@ -59,8 +57,9 @@ pub(super) struct Link {
     pub(super) phase: Phase,
     /// The number of the latest link.
     latest: u64,
-    /// Failures since a heartbeat was last answered.
-    failures: u32,
+    pace: Pace,
+    /// The epoch in which the present master welcomed us.
+    welcomed: Option<Epoch>,
     /// The place in the list of the master to try next.
     master: usize,
     beat_ms: u64,
@@ -71,11 +70,12 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             phase: Phase::Waiting { until: LocalMs(0) },
             latest: 0,
-            failures: 0,
+            pace: Pace::default(),
+            welcomed: None,
             master: 0,
             beat_ms: BEAT_DEFAULT_MS,
             heard: LocalMs(0),
@@ -100,9 +100,9 @@ impl Link {
     }
 
     /// A heartbeat was answered: what failed before is over.
-    pub(super) const fn beat_answered(&mut self, now: LocalMs) {
+    pub(super) fn beat_answered(&mut self, now: LocalMs) {
         self.answered = Some(now);
-        self.failures = 0;
+        self.pace = Pace::default();
     }
 
     /// The master has taken the segments in and wants a heartbeat so often.
@@ -118,6 +118,20 @@ impl Link {
     /// The master to try next: its place in the list.
     pub(super) const fn prefer(&mut self, master: usize) {
         self.master = master;
+    }
+
+    pub(super) const fn master(&self) -> usize {
+        self.master
+    }
+
+    pub(super) const fn welcomed(&self) -> Option<Epoch> {
+        self.welcomed
+    }
+
+    /// A number for the next link.
+    pub(super) const fn next_id(&mut self) -> LinkId {
+        self.latest += 1;
+        LinkId(self.latest)
     }
 
     pub(super) const fn answered(&self) -> Option<LocalMs> {
@@ -157,7 +171,7 @@ impl Link {
     }
 }
 
-const fn later(at: LocalMs, ms: u64) -> LocalMs {
+pub(super) const fn later(at: LocalMs, ms: u64) -> LocalMs {
     LocalMs(at.0.saturating_add(ms))
 }
 
@@ -165,8 +179,8 @@ impl AgentState {
     pub(super) fn tick(&mut self, now: LocalMs, actions: &mut Vec<Action>) {
         match self.link.phase {
             Phase::Waiting { until } if now >= until => {
-                self.link.latest += 1;
-                let link = LinkId(self.link.latest);
+                let link = self.link.next_id();
+                self.probe.owe(now);
                 self.link.phase = Phase::Connecting {
                     link,
                     deadline: later(now, CONNECT_MS),
@@ -199,6 +213,7 @@ impl AgentState {
                     next_beat: later(now, self.link.beat_ms),
                 };
                 self.send_beat(link, actions);
+                self.probe.owe(now);
             }
             Phase::Stopping { link, deadline } if now >= deadline => self.exit(link, actions),
             _ => {}
@@ -219,8 +234,18 @@ impl AgentState {
         actions.push(Action::Note(Note::BeatSent));
     }
 
-    pub(super) fn opened(&mut self, link: LinkId, now: LocalMs, actions: &mut Vec<Action>) {
-        if matches!(self.link.phase, Phase::Connecting { link: open, .. } if open == link) {
+    pub(super) fn opened(
+        &mut self,
+        link: LinkId,
+        epoch: Epoch,
+        now: LocalMs,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.probe.link() == Some(link) {
+            self.probe_opened(epoch, now, actions);
+        } else if matches!(self.link.phase, Phase::Connecting { link: open, .. } if open == link) {
+            self.link.welcomed = Some(epoch);
+            self.probe.settle();
             self.mount(link, now, actions);
         }
     }
@@ -233,6 +258,7 @@ impl AgentState {
             answered: false,
         };
         self.link.heard = now;
+        self.probe.owe(now);
         let mount = Mount {
             name: self.settings.name.clone(),
             uid: self.settings.uid,
@@ -245,14 +271,27 @@ impl AgentState {
         actions.push(Action::Send(link, Outbound::Mount(mount)));
     }
 
-    pub(super) fn closed(&mut self, link: LinkId, now: LocalMs, actions: &mut Vec<Action>) {
+    /// The link ended, or never came to be; its master may have said who leads.
+    pub(super) fn closed(
+        &mut self,
+        link: LinkId,
+        leader: Option<&str>,
+        now: LocalMs,
+        actions: &mut Vec<Action>,
+    ) {
+        // Who is not in the list is not trusted with our credential.
+        let place = |leader| self.settings.masters.iter().position(|one| one == leader);
+        let leader = leader.and_then(place);
+        if self.probe.link() == Some(link) {
+            return self.probe_closed(leader, now);
+        }
         if self.link.open() != Some(link) {
             return;
         }
         if matches!(self.link.phase, Phase::Stopping { .. }) {
             self.exit(link, actions);
         } else {
-            self.back_off(now);
+            self.back_off(leader, now, actions);
         }
     }
 
@@ -264,18 +303,34 @@ impl AgentState {
         }
         actions.push(Action::Note(Note::LinkDropped(why)));
         actions.push(Action::Disconnect(link));
-        self.back_off(now);
+        self.back_off(None, now, actions);
     }
 
     /// The link is gone: what was received over it is not answered any more, since the master
     /// repeats what is outstanding after the next mount.
-    fn back_off(&mut self, now: LocalMs) {
+    pub(super) fn forget_link(&mut self) {
         self.gate.forget_waiting();
         self.slabs.forget_waits();
-        self.link.master = (self.link.master + 1) % self.settings.masters.len().max(1);
-        let doublings = self.link.failures.min(16);
-        let pause_ms = (BACK_OFF_MS << doublings).min(BACK_OFF_MAX_MS);
-        self.link.failures = self.link.failures.saturating_add(1);
+        self.link.welcomed = None;
+    }
+
+    /// Tries the next master, or the one that is said to lead, after a pause.
+    fn back_off(&mut self, leader: Option<usize>, now: LocalMs, actions: &mut Vec<Action>) {
+        self.forget_link();
+        self.probe.settle();
+        self.drop_probe(actions);
+        let count = self.settings.masters.len().max(1);
+        let link = &mut self.link;
+        let pause_ms = match leader {
+            Some(leader) if link.pace.follow(count) => {
+                link.master = leader;
+                0
+            }
+            _ => {
+                link.master = (link.master + 1) % count;
+                link.pace.pause_ms(count, now)
+            }
+        };
         // Between half and all of it, so that agents do not come back in step.
         let pause_ms = self.random.random_range(pause_ms / 2..=pause_ms);
         self.link.phase = Phase::Waiting {
@@ -301,6 +356,7 @@ impl AgentState {
     }
 
     pub(super) fn stop(&mut self, now: LocalMs, actions: &mut Vec<Action>) {
+        self.drop_probe(actions);
         match (self.link.phase, &self.identity) {
             (Phase::Mounted { link, .. }, Some(identity)) => {
                 let unmount = Unmount {

@@ -6,6 +6,8 @@
 
 mod gate;
 mod link;
+mod pace;
+mod probe;
 mod said;
 mod slabs;
 #[cfg(test)]
@@ -26,6 +28,7 @@ use rand::rngs::SmallRng;
 
 use gate::Gate;
 use link::Link;
+use probe::Probe;
 pub use slabs::SlabCounts;
 use slabs::Slabs;
 
@@ -72,10 +75,12 @@ pub struct MakeId(pub u64);
 pub enum Event {
     /// Time passed; due when [`AgentState::next_wake`] says so, harmless at any time.
     Tick,
-    /// The master accepted the hello.
-    Opened(LinkId),
+    /// The master accepted the hello, in this epoch.
+    Opened(LinkId, Epoch),
     /// The link ended, or never came to be.
     Closed(LinkId),
+    /// The same, because the master does not lead; it may have said who does, `host:port`.
+    NotLeader(LinkId, Option<String>),
     /// The master said something.
     Arrived(LinkId, Inbound),
     /// The epoch is on the disk.
@@ -244,6 +249,7 @@ struct Identity {
 pub struct AgentState {
     settings: Settings,
     link: Link,
+    probe: Probe,
     gate: Gate,
     slabs: Slabs,
     /// As of the last mount, in this process.
@@ -268,6 +274,7 @@ impl AgentState {
         let mut random = SmallRng::seed_from_u64(seed);
         Self {
             link: Link::new(),
+            probe: Probe::default(),
             gate: Gate::new(saved),
             slabs: Slabs::new(&settings, &mut random),
             identity: None,
@@ -281,7 +288,8 @@ impl AgentState {
     /// When the next [`Event::Tick`] is due; `None`: not until something else happens.
     #[must_use]
     pub fn next_wake(&self) -> Option<LocalMs> {
-        self.link.next_wake()
+        let wakes = [self.link.next_wake(), self.probe_wake()];
+        wakes.into_iter().flatten().min()
     }
 
     /// What is worth knowing from outside.
@@ -302,8 +310,11 @@ pub fn step(state: &mut AgentState, event: Event, now: LocalMs) -> Vec<Action> {
     let mut actions = Vec::new();
     match event {
         Event::Tick => {}
-        Event::Opened(link) => state.opened(link, now, &mut actions),
-        Event::Closed(link) => state.closed(link, now, &mut actions),
+        Event::Opened(link, epoch) => state.opened(link, epoch, now, &mut actions),
+        Event::Closed(link) => state.closed(link, None, now, &mut actions),
+        Event::NotLeader(link, leader) => {
+            state.closed(link, leader.as_deref(), now, &mut actions);
+        }
         Event::Arrived(link, message) => state.arrived(link, message, now, &mut actions),
         Event::EpochSaved(epoch) => state.epoch_saved(epoch, now, &mut actions),
         Event::EpochNotSaved => {
@@ -315,6 +326,7 @@ pub fn step(state: &mut AgentState, event: Event, now: LocalMs) -> Vec<Action> {
         Event::Stop => state.stop(now, &mut actions),
     }
     state.tick(now, &mut actions);
+    state.tick_probe(now, &mut actions);
     state.send_answers(&mut actions);
     actions
 }

@@ -1,9 +1,9 @@
 //! What masters say, through the epoch gate, and what the agent does about it.
 
 use larder_transfer::LocalMs;
-use larder_types::{Epoch, Reason};
+use larder_types::Epoch;
+use larder_wire::Reply;
 use larder_wire::agent::{Command, Mounted};
-use larder_wire::{CallError, Reply};
 
 use super::gate::{Content, Said, Verdict};
 use super::link::Phase;
@@ -21,6 +21,7 @@ impl AgentState {
             return;
         }
         self.link.hear(now);
+        self.probe.settle();
         if matches!(self.link.phase, Phase::Stopping { .. }) {
             if matches!(message, Inbound::Unmounted) {
                 self.exit(link, actions);
@@ -44,7 +45,8 @@ impl AgentState {
                 self.put(reply, |beat| Content::Beat(beat.known), now, actions);
             }
             Inbound::Mounted(Err(error)) | Inbound::Beat(Err(error)) => {
-                self.refused(error, now, actions);
+                actions.push(Action::Note(Note::Refused(error)));
+                self.drop_link("the master refused", now, actions);
             }
             // Before the answer to a mount, commands are for the life before it; what is still to
             // be done comes with the answer.
@@ -58,19 +60,6 @@ impl AgentState {
                 self.put_said(said, now, actions);
             }
             Inbound::Beat(_) | Inbound::Unmounted | Inbound::Commands(_) => {}
-        }
-    }
-
-    /// A master that does not lead may name the one that does.
-    fn refused(&mut self, error: CallError, now: LocalMs, actions: &mut Vec<Action>) {
-        let leader = self.settings.masters.iter().position(|master| {
-            error.reason == Reason::NotLeader
-                && error.detail.split_whitespace().any(|w| w == master)
-        });
-        actions.push(Action::Note(Note::Refused(error)));
-        self.drop_link("the master refused", now, actions);
-        if let Some(leader) = leader {
-            self.link.prefer(leader);
         }
     }
 

@@ -8,6 +8,7 @@ use larder_types::{Registration, TenantId};
 use larder_wire::CallError;
 use larder_wire::agent::Command;
 
+use super::link::Phase;
 use super::*;
 
 const SLAB_BYTES: u64 = 2 << 20;
@@ -100,6 +101,16 @@ impl Bench {
         }
     }
 
+    /// The same with one master only.
+    fn alone() -> Self {
+        let mut settings = settings();
+        settings.masters.truncate(1);
+        Self {
+            state: AgentState::new(settings, SAVED, 1),
+            ..Self::new()
+        }
+    }
+
     fn tell(&mut self, event: Event) -> Vec<Action> {
         step(&mut self.state, event, self.now)
     }
@@ -111,13 +122,22 @@ impl Bench {
         self.tell(Event::Tick)
     }
 
+    /// Lets time pass until it connects; the link and its master.
+    fn connecting(&mut self) -> (LinkId, String) {
+        if !matches!(self.state.link.phase, Phase::Connecting { .. }) {
+            self.wake();
+        }
+        let Phase::Connecting { link, .. } = self.state.link.phase else {
+            panic!("{:?}", self.state.link)
+        };
+        let master = &self.state.settings.masters[self.state.link.master()];
+        (link, master.clone())
+    }
+
     /// Connects and says hello; the mount is under way.
     fn open(&mut self) -> LinkId {
-        let actions = self.wake();
-        let [Action::Connect { link, .. }] = actions[..] else {
-            panic!("{actions:?}")
-        };
-        let actions = self.tell(Event::Opened(link));
+        let (link, _) = self.connecting();
+        let actions = self.tell(Event::Opened(link, SAVED));
         let [Action::Send(to, Outbound::Mount(_))] = &actions[..] else {
             panic!("{actions:?}")
         };
@@ -197,6 +217,14 @@ fn saves(actions: &[Action]) -> Vec<Epoch> {
         _ => None,
     });
     saves.collect()
+}
+
+fn connects(actions: &[Action]) -> Vec<(LinkId, String)> {
+    let connects = actions.iter().filter_map(|action| match action {
+        Action::Connect { link, master } => Some((*link, master.clone())),
+        _ => None,
+    });
+    connects.collect()
 }
 
 fn disconnects(actions: &[Action]) -> bool {

@@ -39,6 +39,13 @@ pub fn validate(pool: &CachePool) -> Result<ValidPool, Wanted> {
     let settings = pool
         .settings()
         .map_err(|problems| refuse(problems.to_string()))?;
+    if settings.masters != 1 {
+        let message = format!(
+            "spec.masters.replicas: this operator runs 1 master, not {}; set it to 1",
+            settings.masters
+        );
+        return Err(refuse(message));
+    }
     let id = PoolId::of(pool);
     if id.uid.is_empty() {
         return Err(refuse("metadata.uid is missing".to_owned()));
@@ -49,4 +56,33 @@ pub fn validate(pool: &CachePool) -> Result<ValidPool, Wanted> {
         settings,
         agent_memory_bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_masters_are_refused_with_the_field() {
+        let pool = |replicas: u32| -> CachePool {
+            let pool = serde_json::json!({
+                "apiVersion": "larder.dev/v1alpha1",
+                "kind": "CachePool",
+                "metadata": { "name": "demo", "namespace": "apps", "uid": "u-1" },
+                "spec": {
+                    "masters": { "replicas": replicas },
+                    "tiers": [{
+                        "name": "dram", "medium": "Dram", "size": "64Mi", "slabSize": "2Mi",
+                    }],
+                },
+            });
+            serde_json::from_value(pool).expect("a pool")
+        };
+        assert!(validate(&pool(1)).is_ok());
+        let refused = validate(&pool(3)).expect_err("one only");
+        assert!(
+            refused.message.contains("spec.masters.replicas"),
+            "{refused:?}"
+        );
+    }
 }

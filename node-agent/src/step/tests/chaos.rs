@@ -10,8 +10,12 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Turn {
     Wake,
-    Opened,
+    /// Of the latest link.
+    Opened(Epoch),
+    /// Of the latest link.
     Closed,
+    /// Of the latest link; with the place of the leader in the list.
+    NotLeader(Option<usize>),
     MountAnswer(Epoch, bool),
     MountRefused,
     Beat(Epoch, bool),
@@ -31,8 +35,9 @@ fn any_epoch() -> impl Strategy<Value = Epoch> {
 fn any_turn() -> impl Strategy<Value = Turn> {
     prop_oneof![
         4 => Just(Turn::Wake),
-        4 => Just(Turn::Opened),
+        4 => any_epoch().prop_map(Turn::Opened),
         1 => Just(Turn::Closed),
+        1 => prop::option::of(0_usize..4).prop_map(Turn::NotLeader),
         4 => (any_epoch(), any::<bool>()).prop_map(|(epoch, same)| Turn::MountAnswer(epoch, same)),
         1 => Just(Turn::MountRefused),
         2 => (any_epoch(), prop::bool::weighted(0.8)).prop_map(|(e, known)| Turn::Beat(e, known)),
@@ -46,7 +51,8 @@ fn any_turn() -> impl Strategy<Value = Turn> {
 
 struct World {
     bench: Bench,
-    link: Option<LinkId>,
+    /// The link to the master, then one to another while that is silent.
+    links: Vec<LinkId>,
     saving: Option<Epoch>,
     disk: Epoch,
     /// The highest epoch that the agent has shown to have seen.
@@ -62,7 +68,7 @@ impl World {
     fn new() -> Self {
         Self {
             bench: Bench::new(),
-            link: None,
+            links: Vec::new(),
             saving: None,
             disk: SAVED,
             seen: SAVED,
@@ -85,14 +91,20 @@ impl World {
     fn judge(&mut self, action: Action) -> Result<(), TestCaseError> {
         match action {
             Action::Connect { link, .. } => {
-                prop_assert!(self.link.is_none(), "one link at a time");
-                self.link = Some(link);
+                self.links.push(link);
+                prop_assert!(self.links.len() <= 2, "a master, and one that is asked");
             }
             Action::Disconnect(link) => {
-                prop_assert_eq!(self.link.take(), Some(link));
+                let at = self.links.iter().position(|open| *open == link);
+                prop_assert!(at.is_some(), "it was open");
+                self.links.remove(at.unwrap_or_default());
             }
             Action::Send(link, message) => {
-                prop_assert_eq!(self.link, Some(link), "nothing is sent over a dead link");
+                prop_assert_eq!(
+                    self.links.first(),
+                    Some(&link),
+                    "only to the present master"
+                );
                 if let Outbound::Mount(mount) = message {
                     prop_assert!(mount.highest_epoch >= self.seen);
                 }
@@ -154,23 +166,28 @@ impl World {
     }
 
     fn arrive(&mut self, message: Inbound) -> Result<(), TestCaseError> {
-        match self.link {
+        match self.links.first().copied() {
             Some(link) => self.tell(Event::Arrived(link, message)),
             None => Ok(()),
         }
     }
 
     fn turn(&mut self, turn: Turn) -> Result<(), TestCaseError> {
-        match (turn, self.link) {
+        match (turn, self.links.last().copied()) {
             (Turn::Wake, _) => {
                 let wake = self.bench.state.next_wake();
                 self.bench.now = wake.unwrap_or(self.bench.now).max(self.bench.now);
                 self.tell(Event::Tick)
             }
-            (Turn::Opened, Some(link)) => self.tell(Event::Opened(link)),
+            (Turn::Opened(epoch), Some(link)) => self.tell(Event::Opened(link, epoch)),
             (Turn::Closed, Some(link)) => {
-                self.link = None;
+                self.links.pop();
                 self.tell(Event::Closed(link))
+            }
+            (Turn::NotLeader(leader), Some(link)) => {
+                self.links.pop();
+                let leader = leader.map(|at| format!("m{at}:1"));
+                self.tell(Event::NotLeader(link, leader))
             }
             (Turn::MountAnswer(epoch, same), _) => {
                 let mut with = mounted(Vec::new());
@@ -213,10 +230,11 @@ impl World {
             }
             (Turn::Ghost(epoch), _) => {
                 let commands = self.commands(epoch, 0);
-                let ghost = LinkId(self.link.map_or(u64::MAX, |link| link.0 - 1));
-                self.tell(Event::Arrived(ghost, Inbound::Commands(commands)))
+                let ghost = self.links.first().map_or(u64::MAX, |link| link.0 - 1);
+                self.tell(Event::Arrived(LinkId(ghost), Inbound::Commands(commands)))
             }
-            (Turn::Opened | Turn::Closed | Turn::Made(_) | Turn::Outcome, _) => Ok(()),
+            (Turn::Opened(_) | Turn::Closed | Turn::NotLeader(_), None) => Ok(()),
+            (Turn::Made(_) | Turn::Outcome, _) => Ok(()),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Connect, mount, heartbeats, back-off, epochs, stop.
 
-use larder_types::Reason;
-
+use super::link::Phase;
 use super::*;
 
 fn higher() -> Epoch {
@@ -19,7 +18,7 @@ fn mounts_what_it_has_and_tells_the_data_side() {
     };
     let (link, master) = (*link, master.clone());
     assert_eq!(master, "m0:1");
-    let actions = bench.tell(Event::Opened(link));
+    let actions = bench.tell(Event::Opened(link, SAVED));
     let [Outbound::Mount(mount)] = sent(&actions)[..] else {
         panic!("{actions:?}")
     };
@@ -77,8 +76,8 @@ fn heartbeats_go_out_while_an_epoch_is_being_saved() {
 }
 
 #[test]
-fn a_silent_master_is_left_for_the_next() {
-    let mut bench = Bench::new();
+fn a_silent_master_without_others_is_connected_anew() {
+    let mut bench = Bench::alone();
     bench.mount();
     let mut beats = 0;
     let left = loop {
@@ -87,32 +86,34 @@ fn a_silent_master_is_left_for_the_next() {
         if disconnects(&actions) {
             break bench.now;
         }
+        assert!(connects(&actions).is_empty(), "there is nobody to ask");
     };
     assert!(beats >= 3, "{beats}");
     assert!(!bench.state.status().mounted);
-    let actions = bench.wake();
-    let [Action::Connect { master, .. }] = &actions[..] else {
-        panic!("{actions:?}")
-    };
-    assert_eq!(master, "m1:1");
+    assert_eq!(connects(&bench.wake())[0].1, "m0:1");
     assert!(bench.now > left);
+}
+
+/// How long it waits after each of many failures, and for which masters.
+fn failures(bench: &mut Bench, count: usize) -> (Vec<u64>, Vec<String>) {
+    let mut pauses = Vec::new();
+    let mut masters = Vec::new();
+    for _ in 0..count {
+        let (link, master) = bench.connecting();
+        masters.push(master);
+        bench.tell(Event::Closed(link));
+        pauses.push(match bench.state.link.phase {
+            Phase::Waiting { until } => until.0 - bench.now.0,
+            _ => 0,
+        });
+    }
+    (pauses, masters)
 }
 
 #[test]
 fn b66_tries_for_ever_with_growing_and_bounded_pauses() {
-    let mut bench = Bench::new();
-    let mut pauses = Vec::new();
-    let mut masters = Vec::new();
-    for _ in 0..40 {
-        let actions = bench.wake();
-        let [Action::Connect { link, master }] = &actions[..] else {
-            panic!("{actions:?}")
-        };
-        masters.push(master.clone());
-        bench.tell(Event::Closed(*link));
-        pauses.push(bench.state.next_wake().expect("it tries again").0 - bench.now.0);
-    }
-    assert_eq!(masters[..4], ["m0:1", "m1:1", "m2:1", "m0:1"]);
+    let mut bench = Bench::alone();
+    let (pauses, _) = failures(&mut bench, 40);
     assert!((50..=100).contains(&pauses[0]), "{pauses:?}");
     assert!(
         pauses[20..]
@@ -132,17 +133,171 @@ fn b66_tries_for_ever_with_growing_and_bounded_pauses() {
 }
 
 #[test]
-fn follows_the_leader_that_a_follower_names() {
+fn several_masters_are_tried_quickly_while_a_fail_over_may_be_under_way() {
     let mut bench = Bench::new();
-    let link = bench.open();
-    let error = refusal(Reason::NotLeader, "the leader is m2:1 now");
-    let actions = bench.tell(Event::Arrived(link, Inbound::Mounted(Err(error))));
-    assert!(disconnects(&actions));
-    let actions = bench.wake();
-    let [Action::Connect { master, .. }] = &actions[..] else {
+    let link = bench.mount();
+    bench.beat(link, SAVED, true);
+    bench.tell(Event::Closed(link));
+    let broke = bench.now.0;
+    let (mut quick, mut slow) = (Vec::new(), Vec::new());
+    // The break itself is the first failure of the first round.
+    let (pauses, masters) = failures(&mut bench, 2);
+    assert_eq!(masters, ["m1:1", "m2:1"]);
+    assert!(
+        pauses[0] == 0 && (12..=25).contains(&pauses[1]),
+        "{pauses:?}"
+    );
+    for _ in 0..80 {
+        let (pauses, masters) = failures(&mut bench, 3);
+        assert_eq!(masters, ["m0:1", "m1:1", "m2:1"]);
+        assert_eq!(pauses[..2], [0, 0], "the pause is behind all of them");
+        if bench.now.0 - broke < 5_000 {
+            quick.push(pauses[2]);
+        } else {
+            slow.push(pauses[2]);
+        }
+    }
+    assert!(
+        quick.iter().all(|pause| (12..=200).contains(pause)),
+        "{quick:?}"
+    );
+    assert!(quick.len() > 20, "{quick:?}");
+    assert!((50..=100).contains(&slow[0]), "{slow:?}");
+    assert!(slow[20..].iter().all(|pause| *pause >= 2_500), "{slow:?}");
+}
+
+#[test]
+fn follows_the_leader_that_a_standby_names_at_once() {
+    let mut bench = Bench::new();
+    let connect = |actions: &[Action]| connects(actions)[0].clone();
+    let (link, _) = connect(&bench.wake());
+    let leader = Some("m2:1".to_owned());
+    let actions = bench.tell(Event::NotLeader(link, leader));
+    let (link, master) = connect(&actions);
+    assert_eq!(master, "m2:1");
+    // One that is not in the list is not trusted.
+    let actions = bench.tell(Event::NotLeader(link, Some("evil:1".to_owned())));
+    assert_eq!(connect(&actions).1, "m0:1");
+}
+
+#[test]
+fn masters_that_name_each_other_are_not_asked_without_end() {
+    let mut bench = Bench::new();
+    let mut actions = bench.wake();
+    let mut tried = 0;
+    while let [(link, master)] = &connects(&actions)[..] {
+        tried += 1;
+        assert!(tried < 10, "without a pause");
+        let other = if master == "m0:1" { "m1:1" } else { "m0:1" };
+        actions = bench.tell(Event::NotLeader(*link, Some(other.to_owned())));
+    }
+    assert!(bench.state.next_wake().expect("it tries again") > bench.now);
+}
+
+/// Lets time pass until another master is asked; the present one is silent.
+fn until_asked(bench: &mut Bench) -> (LinkId, String) {
+    loop {
+        let actions = bench.wake();
+        assert!(
+            !disconnects(&actions),
+            "the present one is kept: {actions:?}"
+        );
+        if let Some(asked) = connects(&actions).pop() {
+            return asked;
+        }
+    }
+}
+
+#[test]
+fn a_paused_leader_is_left_for_one_of_a_higher_epoch_and_slabs_stay() {
+    let mut bench = Bench::new();
+    let link = bench.mount();
+    bench.command(link, SAVED, vec![give(slab(10, 0, 1))]);
+    bench.tell(Event::SlabMade(MakeId(1), Ok(())));
+    let ready = vec![Outcome::SlabReady {
+        slab: slab(10, 0, 1),
+    }];
+    bench.tell(Event::Happened(ready));
+    let offers = bench.state.slabs.offers();
+    let silent_since = bench.now;
+    let (asked, master) = until_asked(&mut bench);
+    assert_eq!(master, "m1:1");
+    assert!(bench.now.0 - silent_since.0 <= 100 + 300, "a beat and some");
+    // It stands by, and names the one that is silent, which is no news.
+    let hint = Some("m0:1".to_owned());
+    let actions = bench.tell(Event::NotLeader(asked, hint));
+    let (asked, master) = connects(&actions).pop().expect("the next at once");
+    assert_eq!(master, "m2:1");
+    let actions = bench.tell(Event::Opened(asked, higher()));
+    let [Outbound::Mount(mount)] = sent(&actions)[..] else {
         panic!("{actions:?}")
     };
-    assert_eq!(master, "m2:1");
+    let kept = |segments: &[larder_wire::agent::SegmentOffer]| {
+        segments
+            .iter()
+            .map(|one| one.generation)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(kept(&mount.segments), kept(&offers), "the bytes are kept");
+    assert!(disconnects(&actions), "the silent one is left");
+    // What the paused one says when it wakes is not heard.
+    assert!(made(&bench.command(link, SAVED, vec![give(slab(10, 1, 2))])).is_empty());
+    assert_eq!(
+        saves(&bench.mount_answer(asked, higher(), mounted(Vec::new()))),
+        [higher()]
+    );
+    let actions = bench.tell(Event::EpochSaved(higher()));
+    assert!(bench.state.status().mounted);
+    assert_eq!(bench.state.status().slabs.held, 1);
+    assert!(
+        !orders(&actions)
+            .iter()
+            .any(|order| matches!(order, DataOrder::Take(_)))
+    );
+}
+
+#[test]
+fn another_master_of_no_higher_epoch_does_not_take_over() {
+    let mut bench = Bench::new();
+    let link = bench.mount();
+    let (asked, _) = until_asked(&mut bench);
+    let actions = bench.tell(Event::Opened(asked, SAVED));
+    assert!(sent(&actions).is_empty());
+    assert!(matches!(actions[0], Action::Disconnect(link) if link == asked));
+    assert!(bench.state.status().mounted);
+    // The present one answers: nobody is asked any more.
+    let [(asked, _)] = &connects(&actions)[..] else {
+        panic!("{actions:?}")
+    };
+    let actions = bench.beat(link, SAVED, true);
+    assert!(
+        actions
+            .iter()
+            .any(|one| matches!(one, Action::Disconnect(link) if link == asked))
+    );
+    let actions = bench.wake();
+    assert!(connects(&actions).is_empty(), "{actions:?}");
+}
+
+#[test]
+fn a_master_that_does_not_answer_the_hello_holds_it_up_no_longer_than_a_moment() {
+    let mut bench = Bench::new();
+    let [(silent, _)] = connects(&bench.wake())[..] else {
+        panic!("no connect")
+    };
+    let before = bench.now.0;
+    let actions = bench.wake();
+    let [(asked, master)] = &connects(&actions)[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(master, "m1:1");
+    assert_eq!(bench.now.0 - before, 300);
+    let actions = bench.tell(Event::Opened(*asked, SAVED));
+    assert!(matches!(sent(&actions)[..], [Outbound::Mount(_)]));
+    assert!(
+        matches!(actions[1], Action::Disconnect(link) if link == silent),
+        "{actions:?}"
+    );
 }
 
 #[test]
@@ -331,7 +486,7 @@ fn what_comes_over_an_old_link_is_ignored() {
     let old = bench.mount();
     bench.tell(Event::Closed(old));
     bench.mount();
-    for event in [Event::Closed(old), Event::Opened(old)] {
+    for event in [Event::Closed(old), Event::Opened(old, SAVED)] {
         assert!(bench.tell(event).is_empty());
     }
     assert!(made(&bench.command(old, SAVED, vec![give(slab(10, 0, 1))])).is_empty());
