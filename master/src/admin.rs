@@ -15,7 +15,7 @@ use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
 use larder_http::Limits;
 use larder_telemetry::Registry;
 use larder_telemetry::metrics::CONTENT_TYPE;
@@ -29,6 +29,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::config::TenantConfig;
+use crate::consensus::PeerDesk;
 use crate::event::{AdminAsk, Event};
 use crate::identity::{Identity, IdentityError};
 use crate::role::Role;
@@ -57,6 +58,8 @@ pub(crate) struct Admin {
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) registry: Registry,
     pub(crate) role: watch::Receiver<Role>,
+    /// Takes part in the log, once this master does.
+    pub(crate) desk: watch::Receiver<Option<PeerDesk>>,
 }
 
 /// Who asks; put beside each request that passed.
@@ -99,6 +102,7 @@ fn router(admin: Admin) -> Router {
         .route("/v1/tasks", get(tasks::list))
         .route("/v1/tasks/{task}", get(tasks::one).delete(tasks::cancel))
         .route("/v1/check", get(check))
+        .route("/v1/masters/{name}/promote", post(promote))
         .fallback(|| async { Rejection::not_found("no such route") })
         .method_not_allowed_fallback(|| async { Rejection::method() })
         // Around everything, unknown routes too: a stranger learns nothing, not even names.
@@ -243,6 +247,32 @@ async fn agents(State(admin): State<Admin>) -> Result<Response, Rejection> {
 
 async fn check(State(admin): State<Admin>) -> Result<Response, Rejection> {
     admin.document(AdminAsk::Check).await
+}
+
+/// Makes another master the leader, at once. To be asked of the leader.
+async fn promote(
+    State(admin): State<Admin>,
+    axum::Extension(asker): axum::Extension<Asker>,
+    Path(name): Path<String>,
+) -> Result<Response, Rejection> {
+    let desk = admin.desk.borrow().clone();
+    let done = match desk {
+        Some(desk) if *admin.role.borrow() == Role::Leading => {
+            let done = desk.hand_over(Some(name.clone())).await;
+            done.map_err(|why| {
+                let mut error = CallError::new(Reason::Overloaded);
+                error.detail = why;
+                error
+            })
+        }
+        _ => Err(CallError::new(Reason::NotLeader)),
+    };
+    let outcome = done
+        .as_ref()
+        .map_or_else(|error| error.reason.label(), |_| "done");
+    audit(&asker.0, &Method::POST, &name, outcome);
+    let leader = done?;
+    Ok(axum::Json(json!({ "leader": leader.name })).into_response())
 }
 
 async fn put_tenant(

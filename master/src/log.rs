@@ -1,7 +1,5 @@
 //! The log of ops: what the leader proposes and hears back once it is committed.
 
-#[cfg(test)]
-use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
 use larder_store::Op;
@@ -67,52 +65,4 @@ pub trait Log {
 
     /// Whether nobody else led when `mark` was taken: a quorum has followed this leader since.
     fn is_certain_since(&self, mark: u64) -> bool;
-}
-
-/// A log in memory that commits at once, for tests of a leader alone.
-#[cfg(test)]
-#[derive(Debug, Default)]
-pub(crate) struct VolatileLog {
-    last_index: u64,
-    committed: VecDeque<Entry>,
-}
-
-#[cfg(test)]
-impl Log for VolatileLog {
-    fn next_index(&self) -> u64 {
-        self.last_index + 1
-    }
-
-    fn append(&mut self, ops: Vec<Op>) -> Result<u64, LogError> {
-        self.last_index += 1;
-        // Bounded by the leader: it takes what is committed before it proposes again.
-        self.committed.push_back(Entry {
-            index: self.last_index,
-            ops,
-        });
-        Ok(self.last_index)
-    }
-
-    fn poll_committed(&mut self, _: &mut Context<'_>) -> Poll<Result<Entry, LogError>> {
-        // No waker is kept: only the leader that polls can append.
-        self.committed
-            .pop_front()
-            .map_or(Poll::Pending, |entry| Poll::Ready(Ok(entry)))
-    }
-
-    fn has_room(&self) -> bool {
-        true
-    }
-
-    fn is_certain(&self) -> bool {
-        true
-    }
-
-    fn mark(&self) -> u64 {
-        0
-    }
-
-    fn is_certain_since(&self, _: u64) -> bool {
-        true
-    }
 }

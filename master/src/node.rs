@@ -177,7 +177,7 @@ impl Master {
             events: sender.clone(),
             registry: registry.clone(),
             master_credential: self.root.master_credential(),
-            desk: desk_seen,
+            desk: desk_seen.clone(),
         });
         let admin = Admin {
             pool: self.config.pool.clone(),
@@ -186,6 +186,7 @@ impl Master {
             events: sender,
             registry: registry.clone(),
             role: role_seen.clone(),
+            desk: desk_seen,
         };
         let zmq_addrs = self.zmq.addrs();
         let addrs = Addrs {

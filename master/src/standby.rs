@@ -32,6 +32,8 @@ pub(crate) enum Followed {
     Stopped,
     /// It leads in this term, and has applied everything that was committed before.
     Leads(u64),
+    /// It may miss what it had acknowledged, and the others have everything.
+    JoinsAnew,
 }
 
 impl Standby {
@@ -62,12 +64,13 @@ impl Standby {
     /// Follows until this master leads or is to stop. `show` is told each role.
     pub(crate) async fn follow(
         &mut self,
-        replica: &mut Replica,
+        replica: &Replica,
         events: &mut mpsc::Receiver<Event>,
         mut stop: Pin<&mut (impl Future<Output = ()> + ?Sized)>,
         show: impl Fn(Role) -> Result<(), MasterError>,
     ) -> Result<Followed, MasterError> {
         let mut shown = None;
+        let mut changes = replica.changes();
         loop {
             let standing = replica.standing();
             // The first entry of its own term: everything before it is committed and applied.
@@ -86,12 +89,16 @@ impl Standby {
             tokio::select! {
                 biased;
                 () = &mut stop => return Ok(Followed::Stopped),
+                () = replica.must_join_anew() => return Ok(Followed::JoinsAnew),
                 input = self.feed.next() => match input {
                     Some(input) => self.take(input)?,
-                    // openraft stopped: why, the standing says.
-                    None => replica.standing_changed().await?,
+                    None => return Err(replica.why_stopped().into()),
                 },
-                changed = replica.standing_changed() => changed?,
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return Err(replica.why_stopped().into());
+                    }
+                }
                 // Alone it leads in a moment: whoever comes now waits that long.
                 event = events.recv(), if !replica.is_alone() => match event {
                     Some(event) => self.hear(event, &replica.standing(), role),

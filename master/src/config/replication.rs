@@ -31,6 +31,8 @@ pub struct OplogConfig {
     pub sync: SyncConfig,
     /// With `Interval`: how long an entry may wait, in ms.
     pub interval_ms: u64,
+    /// A snapshot is taken when the log has grown by so many bytes since the last one.
+    pub snapshot_bytes: u64,
 }
 
 impl Default for OplogConfig {
@@ -38,6 +40,7 @@ impl Default for OplogConfig {
         Self {
             sync: SyncConfig::default(),
             interval_ms: 20,
+            snapshot_bytes: 256 << 20,
         }
     }
 }
@@ -85,6 +88,9 @@ impl Config {
         };
         if !(1..=10_000).contains(&self.oplog.interval_ms) {
             return refuse("oplog.interval_ms", "must be 1 to 10000");
+        }
+        if self.oplog.snapshot_bytes < 1 << 20 {
+            return refuse("oplog.snapshot_bytes", "must be at least 1048576");
         }
         let ConsensusConfig {
             heartbeat_ms,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use openraft::ServerState;
 use openraft::metrics::RaftDataMetrics;
@@ -11,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::convert::{self, at, ballot, log_id, vote};
 use super::feed::ServerMetrics;
 use super::formation::Join;
+use super::hand_over::HandOver;
 use super::lease::Rounds;
 use super::message::{
     Appended, At, Ballot, PeerAnswer, PeerCall, PeerRequest, SentEntry, SentMembers, WhoIs,
@@ -61,7 +63,10 @@ pub(crate) struct PeerDesk {
     pub(super) clock: Clock,
     pub(super) election_ms: u64,
     pub(super) is_doubtful: Arc<std::sync::atomic::AtomicBool>,
+    /// No log that ends before this is voted for: the longest of all, when a majority was in doubt.
+    pub(super) floor: watch::Sender<Option<At>>,
     pub(super) joins: mpsc::Sender<Join>,
+    pub(super) hand_overs: mpsc::Sender<HandOver>,
     pub(super) snapshots: Snapshots,
 }
 
@@ -136,6 +141,30 @@ impl PeerDesk {
         self.data.borrow().last_log.as_ref().map(at)
     }
 
+    /// No round that was begun until now makes this replica certain any more that it leads.
+    pub(super) fn end_lease(&self) {
+        let now_ms = (self.clock)();
+        self.rounds.send_modify(|rounds| rounds.revoke(now_ms));
+    }
+
+    /// The pause between two tries of an election that this replica wants to lose.
+    pub(super) fn try_pause(&self) -> Duration {
+        Duration::from_millis((self.election_ms / 20).max(5))
+    }
+
+    /// Makes another master the leader: the one of this name, or whichever has most of the log.
+    ///
+    /// # Errors
+    /// Why it did not become so, for people. This master may lead still.
+    pub(crate) async fn hand_over(&self, to: Option<String>) -> Result<Member, String> {
+        let (reply, answer) = oneshot::channel();
+        if self.hand_overs.try_send(HandOver { to, reply }).is_err() {
+            return Err("the office is being handed over already".to_owned());
+        }
+        let stops = |_| Err("this master stops".to_owned());
+        answer.await.unwrap_or_else(stops)
+    }
+
     /// Whether a promise to a leader may still bind this replica.
     fn is_bound(&self) -> bool {
         (self.clock)() < self.heard.at_ms().saturating_add(self.election_ms)
@@ -148,19 +177,18 @@ impl PeerDesk {
             return false;
         }
         let leads = self.metrics.borrow().state == ServerState::Leader;
-        !leads && last >= self.last_entry()
+        !leads && last >= self.last_entry() && last >= *self.floor.borrow()
     }
 
     async fn vote(&self, candidate: Ballot, last: Option<At>) -> PeerAnswer {
         let leads = self.metrics.borrow().state == ServerState::Leader;
         // A leader may give its office away at any time; a follower keeps its promise, also one
         // that it gave before it was started again and of which openraft knows nothing.
-        if self.is_doubtful() || (self.is_bound() && !leads) {
+        if self.is_doubtful() || (self.is_bound() && !leads) || last < *self.floor.borrow() {
             return PeerAnswer::Failed("it may have promised its vote to a leader".to_owned());
         }
         // Before openraft hears of it: from then on this replica may not answer as the leader.
-        let now_ms = (self.clock)();
-        self.rounds.send_modify(|rounds| rounds.revoke(now_ms));
+        self.end_lease();
         let request = VoteRequest::new(vote(&candidate), last.map(log_id));
         match self.raft.vote(request).await {
             Ok(answer) => PeerAnswer::Vote {
@@ -179,6 +207,10 @@ impl PeerDesk {
         entries: &[SentEntry],
         commit: Option<At>,
     ) -> PeerAnswer {
+        if self.is_doubtful() {
+            // To the leader it has what it had acknowledged; it joins anew as another one.
+            return PeerAnswer::Failed("this replica may miss what it had".to_owned());
+        }
         let heard_ms = (self.clock)();
         let entries: Result<Vec<_>, _> = entries.iter().map(convert::received).collect();
         let entries = match entries {
@@ -213,6 +245,9 @@ impl PeerDesk {
         (at, members): (At, SentMembers),
         piece: Piece,
     ) -> PeerAnswer {
+        if self.is_doubtful() {
+            return PeerAnswer::Failed("this replica may miss what it had".to_owned());
+        }
         self.heard.note((self.clock)());
         let taken = self.snapshots.take(incoming, at, members, piece);
         let snapshot = match taken {

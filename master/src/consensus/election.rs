@@ -71,7 +71,8 @@ pub(super) async fn stand<T: Transport>(desk: PeerDesk, network: Network<T>, see
             // A leader may have been heard meanwhile.
             continue;
         }
-        if !desk.is_doubtful() && is_agreed(&desk, &network, &voters).await {
+        let may_stand = !desk.is_doubtful() && desk.last_entry() >= *desk.floor.borrow();
+        if may_stand && is_agreed(&desk, &network, &voters).await {
             tracing::info!(
                 replica = desk.replica,
                 "no leader is heard: standing for election"

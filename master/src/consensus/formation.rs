@@ -45,6 +45,10 @@ pub(super) async fn form<T: Transport>(
         if is_voter(&desk) {
             return;
         }
+        if desk.is_doubtful() {
+            sleep(ASK_PAUSE).await;
+            continue;
+        }
         let known = ask_all(&desk, &network, &configured, me).await;
         let leader = known.values().find_map(|who| who.leader.clone());
         let missing: Vec<&str> = configured
@@ -77,7 +81,7 @@ fn is_voter(desk: &PeerDesk) -> bool {
 }
 
 /// What every configured master says of itself that answers, this one included.
-async fn ask_all<T: Transport>(
+pub(super) async fn ask_all<T: Transport>(
     desk: &PeerDesk,
     network: &Network<T>,
     configured: &[Member],

@@ -8,9 +8,10 @@ use std::future::pending;
 use std::ops::Range;
 use std::time::Duration;
 
-use larder_oplog::{Disk, Entry, Log, LogError, Position, SyncPolicy, Vote};
+use larder_oplog::{Disk, Entry, Log, LogError, Position, SyncDone, SyncPolicy, Vote};
 use openraft::storage::LogFlushed;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Types;
@@ -43,23 +44,40 @@ pub(super) enum Command {
     Committed(Position),
     /// Entries of a range, at most so many bytes but at least one.
     Read(Range<u64>, usize, Answer<Vec<Entry>>),
-    /// Sync, say that the stop was clean, and end.
-    Close(oneshot::Sender<()>),
+    /// What was in doubt after a loss of power is settled.
+    Settle(Answer<()>),
+    /// End; if `is_clean`, sync and say so: the next start trusts the log whole.
+    Close {
+        is_clean: bool,
+        closed: oneshot::Sender<()>,
+    },
+}
+
+/// Who runs the slow part of a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Syncs {
+    /// Another thread, while entries are appended on.
+    Beside,
+    /// The keeper itself, at once: for disks in memory.
+    Inline,
 }
 
 /// Owns the log until the channel is closed or it is told to close. Fatal errors of the disk end
 /// it too: whoever still writes hears that nobody listens.
 pub(super) async fn keep<D: Disk>(
     log: Log<D>,
-    policy: SyncPolicy,
+    (policy, syncs): (SyncPolicy, Syncs),
     mut commands: mpsc::Receiver<Command>,
     written: Written,
 ) -> Result<(), LogError> {
     let mut keeper = Keeper {
         log,
         policy,
+        syncs,
+        syncing: None,
         written,
         flushed: Vec::new(),
+        flushing: Vec::new(),
         start: Instant::now(),
         last_sync_ms: 0,
     };
@@ -67,9 +85,11 @@ pub(super) async fn keep<D: Disk>(
         let mut next = Some(command);
         for _ in 0..COMMANDS_AT_ONCE {
             match next.take() {
-                Some(Command::Close(closed)) => {
-                    keeper.log.mark_clean()?;
-                    keeper.report(None);
+                Some(Command::Close { is_clean, closed }) => {
+                    if is_clean {
+                        keeper.end_sync().await?;
+                        keeper.log.mark_clean()?;
+                    }
                     // Whoever closes may not wait for it.
                     let _ = closed.send(());
                     return Ok(());
@@ -82,7 +102,7 @@ pub(super) async fn keep<D: Disk>(
         if let Some(command) = next {
             keeper.take(command).await?;
         }
-        keeper.sync_if_due()?;
+        keeper.sync_if_due().await?;
     }
     // Nobody is left who could be told more. The log is as after a kill: nothing is lost.
     Ok(())
@@ -91,9 +111,14 @@ pub(super) async fn keep<D: Disk>(
 struct Keeper<D> {
     log: Log<D>,
     policy: SyncPolicy,
+    syncs: Syncs,
     written: Written,
-    /// Who waits for a sync.
+    /// A sync on another thread.
+    syncing: Option<JoinHandle<SyncDone>>,
+    /// Who waits for a sync that is not begun.
     flushed: Vec<LogFlushed<Types>>,
+    /// Who waits for the one that is under way.
+    flushing: Vec<LogFlushed<Types>>,
     start: Instant,
     last_sync_ms: u64,
 }
@@ -110,37 +135,79 @@ impl<D: Disk> Keeper<D> {
     ) -> Result<Option<Command>, LogError> {
         loop {
             let due = self.log.next_sync_ms(self.last_sync_ms);
+            let due = due.filter(|_| self.syncing.is_none());
             let due = due.map(|at_ms| self.start + Duration::from_millis(at_ms));
             let wait = async {
-                match due {
-                    Some(at) => sleep_until(at).await,
-                    None => pending().await,
+                match (&mut self.syncing, due) {
+                    (Some(syncing), _) => Some(syncing.await),
+                    (None, Some(at)) => {
+                        sleep_until(at).await;
+                        None
+                    }
+                    (None, None) => pending().await,
                 }
             };
-            tokio::select! {
+            let waited = tokio::select! {
                 biased;
                 command = commands.recv() => return Ok(command),
-                () = wait => self.sync_if_due()?,
+                waited = wait => waited,
+            };
+            match waited {
+                Some(done) => self.finish_sync(done)?,
+                None => self.sync_if_due().await?,
             }
         }
     }
 
-    fn sync_if_due(&mut self) -> Result<(), LogError> {
-        let now_ms = self.now_ms();
-        if self.log.wants_sync(now_ms, self.last_sync_ms) {
-            let synced = self.log.sync();
-            self.last_sync_ms = self.now_ms();
-            self.report(synced.as_ref().err());
-            synced?;
+    /// Begins a sync when it is time, and takes the end of one that is over.
+    async fn sync_if_due(&mut self) -> Result<(), LogError> {
+        if self.syncing.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.end_sync().await?;
         }
-        Ok(())
+        if self.syncing.is_some() || !self.log.wants_sync(self.now_ms(), self.last_sync_ms) {
+            return Ok(());
+        }
+        self.last_sync_ms = self.now_ms();
+        self.flushing.append(&mut self.flushed);
+        let begun = self.log.begin_sync();
+        match begun {
+            Ok(Some(work)) if self.syncs == Syncs::Beside => {
+                self.syncing = Some(spawn_blocking(|| work.run()));
+                Ok(())
+            }
+            Ok(Some(work)) => self.finish_sync(Ok(work.run())),
+            Ok(None) => self.report(Ok(())),
+            Err(error) => self.report(Err(error)),
+        }
     }
 
-    /// Tells those who waited for a sync.
-    fn report(&mut self, error: Option<&LogError>) {
-        for flushed in self.flushed.drain(..) {
-            flushed.log_io_completed(error.map_or(Ok(()), |error| Err(as_io(error))));
+    /// Waits for the sync that is under way.
+    async fn end_sync(&mut self) -> Result<(), LogError> {
+        match self.syncing.take() {
+            Some(syncing) => {
+                let done = syncing.await;
+                self.finish_sync(done)
+            }
+            None => Ok(()),
         }
+    }
+
+    fn finish_sync(&mut self, done: Result<SyncDone, JoinError>) -> Result<(), LogError> {
+        self.syncing = None;
+        let done = match done {
+            Ok(done) => self.log.finish_sync(done).map(|_| ()),
+            // The thread died: what it synced nobody knows, so it is done again and waited for.
+            Err(_) => self.log.sync().map(|_| ()),
+        };
+        self.report(done)
+    }
+
+    /// Tells those who waited for the sync that is over.
+    fn report(&mut self, done: Result<(), LogError>) -> Result<(), LogError> {
+        for flushed in self.flushing.drain(..) {
+            flushed.log_io_completed(done.as_ref().map(|()| ()).map_err(as_io));
+        }
+        done
     }
 
     async fn take(&mut self, command: Command) -> Result<(), LogError> {
@@ -158,8 +225,9 @@ impl<D: Disk> Keeper<D> {
             Command::Read(range, bytes_max, answer) => {
                 drop(answer.send(self.log.read(range, bytes_max)));
             }
+            Command::Settle(answer) => drop(answer.send(self.log.settle_doubt())),
             // Taken by the loop.
-            Command::Close(_) => {}
+            Command::Close { .. } => {}
         }
         Ok(())
     }
@@ -190,7 +258,8 @@ impl<D: Disk> Keeper<D> {
             return appended;
         }
         if let Some(last) = entries.last() {
-            self.written.through(last.at.index);
+            let bytes = entries.iter().map(|entry| entry.payload.len() as u64).sum();
+            self.written.through(last.at.index, bytes);
         }
         if self.policy == SyncPolicy::Always {
             // Every entry is to be durable before it counts: one sync for all that came together.

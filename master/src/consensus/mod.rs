@@ -13,12 +13,15 @@
 //! hears of it, and a master that has just started lets no election pass until every lease that
 //! it may have promised is over.
 
+mod compaction;
 mod convert;
 mod desk;
+mod doubt;
 mod election;
 mod error;
 mod feed;
 mod formation;
+mod hand_over;
 mod identity;
 mod keeper;
 mod lease;
@@ -45,7 +48,7 @@ pub(crate) use feed::{Feed, Input, Standing};
 pub(crate) use link::TcpTransport;
 pub(crate) use message::{PeerAnswer, PeerCall};
 pub(crate) use raft_log::RaftLog;
-pub(crate) use replica::{Home, Replica, ReplicaSettings, Started};
+pub(crate) use replica::{Home, Replica, ReplicaSettings};
 pub(crate) use snapshots::Volume;
 
 /// A master as the others know it.

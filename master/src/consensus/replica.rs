@@ -6,15 +6,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use larder_oplog::{BootId, Disk, Log, Options, Position, Trust};
+use larder_oplog::{BootId, Disk, Log, Options, Position, Trust, remove_snapshot, snapshots, wipe};
 use larder_store::State;
 use openraft::SnapshotPolicy;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::desk::{Heard, PeerDesk};
+use super::doubt::{self, Doubt};
 use super::feed::{FEED_LENGTH, Feed, ServerMetrics, Standing};
-use super::keeper::{COMMANDS_LENGTH, Command, keep};
+use super::keeper::{COMMANDS_LENGTH, Command, Syncs, keep};
 use super::lease::Rounds;
 use super::link::Transport;
 use super::machine::Machine;
@@ -23,11 +24,10 @@ use super::recover::{self, Recovered};
 use super::snapshots::{AnyDisk, Snapshots, Volume};
 use super::store::{Ends, LogStore, Written};
 use super::{
-    Clock, ConsensusError, Member, Raft, RaftLog, RaftVote, convert, election, formation, identity,
+    Clock, ConsensusError, Member, Raft, RaftLog, RaftVote, compaction, convert, election,
+    formation, hand_over, identity,
 };
 
-/// Entries that stay in the log behind a snapshot, for masters that are a little late.
-const KEPT_ENTRIES: u64 = 8_192;
 /// How long a master may take to install a snapshot, in ms.
 const INSTALL_MS: u64 = 120_000;
 /// Masters that wait to be let in.
@@ -45,6 +45,8 @@ pub(crate) struct ReplicaSettings {
     /// How long a leader may be silent, in ms; its lease.
     pub(crate) election_ms: u64,
     pub(crate) log: Options,
+    /// A snapshot is due when the log has grown by so many bytes.
+    pub(crate) growth_bytes: u64,
     pub(crate) boot: BootId,
     /// For what is drawn: pauses before elections, the number of a new replica.
     pub(crate) seed: u64,
@@ -69,6 +71,7 @@ pub(crate) struct Replica {
     commands: mpsc::Sender<Command>,
     lease_ms: u64,
     is_alone: bool,
+    doubt: watch::Receiver<Doubt>,
     _tasks: JoinSet<()>,
 }
 
@@ -119,11 +122,17 @@ impl Replica {
             is_doubtful = false;
         }
         let recovered = recover::state(&volume)?;
+        if let Some(applied) = recovered.applied
+            && log.last().is_none_or(|last| last.index < applied.index)
+        {
+            // A snapshot that was durable before the entries that it stands for.
+            log.purge_through(applied)?;
+        }
         let is_formed = recovered.applied.is_some() || log.last().is_some() || log.vote().is_some();
         let ends = ends(&log);
         let written = Written::default();
         if let Some(last) = log.last() {
-            written.through(last.index);
+            written.through(last.index, log.size_bytes());
         }
         let (commands, received) = mpsc::channel(COMMANDS_LENGTH);
         spawn_keeper(home, log, settings.log, received, written.clone())?;
@@ -140,6 +149,7 @@ impl Replica {
             is_doubtful,
             heard,
             commands,
+            written,
         };
         parts.take_part(store, recovered).await
     }
@@ -149,19 +159,16 @@ impl Replica {
         Standing::of(&self.metrics)
     }
 
-    /// Waits until that may have changed.
-    ///
-    /// # Errors
-    /// openraft stopped, and why.
-    pub(crate) async fn standing_changed(&mut self) -> Result<(), ConsensusError> {
-        if self.metrics.changed().await.is_ok() {
-            return Ok(());
-        }
+    /// Tells when that may have changed; closed when openraft has stopped.
+    pub(crate) fn changes(&self) -> ServerMetrics {
+        self.metrics.clone()
+    }
+
+    /// Why openraft has stopped.
+    pub(crate) fn why_stopped(&self) -> ConsensusError {
         let state = self.raft.metrics().borrow().running_state.clone();
-        let why = state
-            .err()
-            .map_or_else(|| "it was stopped".to_owned(), |why| why.to_string());
-        Err(ConsensusError::Stopped(why))
+        let why = state.err().map(|why| why.to_string());
+        ConsensusError::Stopped(why.unwrap_or_else(|| "it was stopped".to_owned()))
     }
 
     /// Whether it is the only master of its pool.
@@ -189,12 +196,45 @@ impl Replica {
         )
     }
 
+    /// Ends when this replica has to join anew: after a loss of power, when the others have
+    /// everything. Never ends otherwise.
+    pub(crate) async fn must_join_anew(&self) {
+        let mut doubt = self.doubt.clone();
+        if doubt
+            .wait_for(|doubt| *doubt == Doubt::JoinAnew)
+            .await
+            .is_err()
+        {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Stops, and says so in the log: the next start trusts it whole.
     pub(crate) async fn close(self) {
+        self.end(true).await;
+    }
+
+    /// Stops and empties the disk: the next start is another replica, which joins anew.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub(crate) async fn wipe(self, volume: &Volume) -> Result<(), ConsensusError> {
+        self.end(false).await;
+        let mut disk = volume()?;
+        // The number first: a log that was half emptied must not be taken for that of the number.
+        identity::forget(&mut disk)?;
+        for at in snapshots(&mut disk)? {
+            remove_snapshot(&mut disk, at)?;
+        }
+        Ok(wipe(&mut disk)?)
+    }
+
+    async fn end(self, is_clean: bool) {
         // Whatever fails here: the next start finds a log as after a kill.
         drop(self.raft.shutdown().await);
         let (closed, waits) = oneshot::channel();
-        if self.commands.send(Command::Close(closed)).await.is_ok() {
+        let close = Command::Close { is_clean, closed };
+        if self.commands.send(close).await.is_ok() {
             drop(waits.await);
         }
     }
@@ -229,8 +269,12 @@ fn spawn_keeper(
     received: mpsc::Receiver<Command>,
     written: Written,
 ) -> Result<(), ConsensusError> {
+    let syncs = match home {
+        Home::Thread => Syncs::Beside,
+        Home::Task => Syncs::Inline,
+    };
     let keeping = async move {
-        if let Err(error) = keep(log, options.policy, received, written).await {
+        if let Err(error) = keep(log, (options.policy, syncs), received, written).await {
             let error = larder_telemetry::error_chain(&error);
             tracing::error!(error, "the log's disk failed; this master stops");
         }
@@ -260,6 +304,7 @@ struct Parts<T> {
     is_doubtful: bool,
     heard: Arc<Heard>,
     commands: mpsc::Sender<Command>,
+    written: Written,
 }
 
 impl<T: Transport> Parts<T> {
@@ -295,6 +340,8 @@ impl<T: Transport> Parts<T> {
         let raft = raft.await.map_err(|error| stopped(&error))?;
         let metrics = raft.server_metrics();
         let (joins, joining) = mpsc::channel(JOINS_LENGTH);
+        let (hand_overs, handing_over) = mpsc::channel(1);
+        let (floor, _) = watch::channel(None);
         let desk = PeerDesk {
             raft: raft.clone(),
             replica: self.number,
@@ -306,7 +353,9 @@ impl<T: Transport> Parts<T> {
             clock: self.clock,
             election_ms: settings.election_ms,
             is_doubtful: Arc::new(AtomicBool::new(self.is_doubtful)),
+            floor,
             joins,
+            hand_overs,
             snapshots,
         };
         let members = settings.members.clone();
@@ -316,8 +365,32 @@ impl<T: Transport> Parts<T> {
             network.clone(),
             settings.seed,
         ));
+        let (doubt, doubt_seen) = watch::channel(Doubt::Settled);
+        if self.is_doubtful {
+            doubt.send_replace(Doubt::Open);
+            let (desk, network, commands) = (desk.clone(), network.clone(), self.commands.clone());
+            tasks.spawn(doubt::settle(
+                desk,
+                network,
+                members.clone(),
+                commands,
+                doubt,
+            ));
+        }
+        tasks.spawn(hand_over::serve(
+            desk.clone(),
+            network.clone(),
+            handing_over,
+        ));
         tasks.spawn(formation::form(desk.clone(), network, members.clone()));
         tasks.spawn(formation::admit(desk.clone(), members, joining));
+        let growth_bytes = settings.growth_bytes;
+        tasks.spawn(compaction::compact(
+            raft.clone(),
+            self.written,
+            self.volume,
+            growth_bytes,
+        ));
         let replica = Replica {
             raft,
             desk,
@@ -327,6 +400,7 @@ impl<T: Transport> Parts<T> {
             // Clocks of two machines may differ in rate: a tenth is far more than they do.
             lease_ms: settings.election_ms - settings.election_ms / 10,
             is_alone: settings.members.len() == 1,
+            doubt: doubt_seen,
             _tasks: tasks,
         };
         Ok(Started {

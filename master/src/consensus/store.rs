@@ -34,6 +34,8 @@ struct Recent {
     bytes: usize,
     /// Entries below this index are in the log's files.
     written: u64,
+    /// Bytes of all entries that were written in this life.
+    written_bytes: u64,
 }
 
 fn cost(entry: &RaftEntry) -> usize {
@@ -100,11 +102,18 @@ impl Recent {
 pub(super) struct Written(Arc<Mutex<Recent>>);
 
 impl Written {
-    /// All entries up to this index are in the log's files.
-    pub(super) fn through(&self, index: u64) {
+    /// All entries up to this index are in the log's files, so many bytes more than before.
+    pub(super) fn through(&self, index: u64, bytes: u64) {
         let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         recent.written = recent.written.max(index + 1);
+        recent.written_bytes += bytes;
         recent.shrink();
+    }
+
+    /// Bytes of all entries that were written in this life, with those that it found.
+    pub(super) fn bytes(&self) -> u64 {
+        let recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.written_bytes
     }
 }
 

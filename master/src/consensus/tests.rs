@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::desk::PeerSession;
 use super::feed::{Feed, Input};
 use super::link::{Link, Transport, TransportError};
+use super::replica::Started;
 use super::*;
 use crate::log::Log;
 
@@ -270,6 +271,7 @@ impl Group {
                 policy: SyncPolicy::Interval { ms: 20 },
                 ..Options::default()
             },
+            growth_bytes: u64::MAX,
             boot: BootId([node.boot; 16]),
             seed: 40 + number as u64 + 10 * u64::from(node.boot),
         };
@@ -604,4 +606,126 @@ async fn a_snapshot_is_taken_and_sent_to_one_that_is_far_behind() {
     group.kill(away);
     group.run(away).await;
     group.commit("d").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_hands_its_office_over_at_once() {
+    for count in [3, 5] {
+        let mut group = Group::start(count).await;
+        group.commit("a").await;
+        for round in 0..3 {
+            let old = group.leader().expect("a leader");
+            let to = (old + 1) % count;
+            let desk = group.nodes[old]
+                .running
+                .as_ref()
+                .expect("up")
+                .replica
+                .desk()
+                .clone();
+            let name = group.nodes[to].name.clone();
+            let handed = tokio::spawn(async move { desk.hand_over(Some(name)).await });
+            let ms = group
+                .until("the other leads", |group| group.leader() == Some(to))
+                .await;
+            // With five the promises of two others have to run out first.
+            println!("{count} masters: {ms} ms");
+            handed.await.expect("ended").expect("handed over");
+            group.commit(&format!("b{round}")).await;
+        }
+        let leader = group.leader().expect("a leader");
+        let desk = group.nodes[leader]
+            .running
+            .as_ref()
+            .expect("up")
+            .replica
+            .desk()
+            .clone();
+        desk.hand_over(Some("nobody".to_owned()))
+            .await
+            .expect_err("unknown");
+        group.commit("c").await;
+    }
+}
+
+impl Group {
+    /// The machine loses its power: what was not synced may be gone.
+    fn lose_power(&mut self, number: usize, seed: u64) {
+        self.kill(number);
+        let node = &mut self.nodes[number];
+        node.boot += 1;
+        node.disk.with(|disk| disk.crash(seed));
+    }
+
+    fn number(&self, node: usize) -> u64 {
+        self.nodes[node]
+            .running
+            .as_ref()
+            .expect("up")
+            .replica
+            .desk()
+            .replica
+    }
+
+    /// What a master's shell does when its replica is told to join anew.
+    async fn join_anew(&mut self, number: usize) {
+        let running = self.nodes[number].running.take().expect("up");
+        let waits = running.replica.must_join_anew();
+        tokio::time::timeout(Duration::from_secs(20), waits)
+            .await
+            .expect("told");
+        let disk = self.nodes[number].disk.clone();
+        let volume: Volume = Arc::new(move || Ok(Box::new(disk.clone())));
+        {
+            let mut lines = self.lines.lock().expect("not poisoned");
+            lines.desks.remove(&self.nodes[number].name);
+        }
+        running.replica.wipe(&volume).await.expect("wiped");
+        self.nodes[number].boot += 1;
+        self.run(number).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_lost_its_power_joins_anew_under_another_number() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    for number in 0..3 {
+        let before = group.number(number);
+        group.lose_power(number, 7 + number as u64);
+        group.commit(&format!("b{number}")).await;
+        group.run(number).await;
+        group.pass(100).await;
+        group.join_anew(number).await;
+        group.commit(&format!("c{number}")).await;
+        assert_ne!(group.number(number), before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_lost_their_power_go_on_with_the_longest_log() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    for round in 0..5 {
+        // Synced by now on all of them.
+        group.pass(100).await;
+        for number in 0..3 {
+            group.lose_power(number, 11 * round + number as u64);
+        }
+        // Two are not enough: the third may have more.
+        group.run(0).await;
+        group.run(1).await;
+        group.pass(3_000).await;
+        assert_eq!(group.leader(), None);
+        group.run(2).await;
+        group.commit(&format!("b{round}")).await;
+        for kept in 0..round {
+            let id = TenantId::new(&format!("b{kept}")).expect("valid");
+            assert!(
+                group
+                    .up()
+                    .all(|(_, running)| running.state.tenant(&id).is_some())
+            );
+        }
+    }
 }

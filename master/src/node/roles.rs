@@ -1,8 +1,9 @@
 //! One role after another: starting, following, leading, and back.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, pending};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use larder_oplog::{BootId, Options, StdDisk};
 use larder_store::{Op, State};
@@ -12,13 +13,13 @@ use larder_wire::{RootKey, SessionSigner};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 use super::MasterError;
 use crate::clock::{PoolClock, boot_ms};
 use crate::config::{Config, QuotaConfig, TenantConfig};
 use crate::consensus::{
-    ConsensusError, Home, Member, PeerDesk, RaftLog, Replica, ReplicaSettings, Started,
-    TcpTransport, Volume,
+    ConsensusError, Home, Member, PeerDesk, RaftLog, Replica, ReplicaSettings, TcpTransport, Volume,
 };
 use crate::event::Event;
 use crate::events::{Events, zmq};
@@ -43,6 +44,38 @@ pub(super) struct Parts {
     pub(super) desk: watch::Sender<Option<PeerDesk>>,
 }
 
+/// That this master is to stop. May be waited for again and again.
+struct Shutdown<'a, F: ?Sized> {
+    asked: Pin<&'a mut F>,
+    is_asked: bool,
+}
+
+impl<F: Future<Output = ()> + ?Sized> Shutdown<'_, F> {
+    async fn wait(&mut self) {
+        if !self.is_asked {
+            self.asked.as_mut().await;
+            self.is_asked = true;
+        }
+    }
+
+    /// As [`Self::wait`], for a leader: it hands its office over first, so that nobody waits for
+    /// an election. When that works it ends as one that was deposed, and this never does.
+    async fn resign(&mut self, replica: &Replica) {
+        self.wait().await;
+        if replica.is_alone() {
+            return;
+        }
+        match timeout(RESIGN_TIMEOUT, replica.desk().hand_over(None)).await {
+            Ok(Ok(_)) => pending().await,
+            Ok(Err(why)) => tracing::warn!(why, "the office was not handed over"),
+            Err(_) => tracing::warn!("the office was not handed over in time"),
+        }
+    }
+}
+
+/// How long a leader that stops may take to hand its office over.
+const RESIGN_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How a leader's time ended.
 enum Led {
     /// The master is to stop.
@@ -56,28 +89,36 @@ impl Parts {
     pub(super) async fn hold_roles(
         &self,
         events: &mut mpsc::Receiver<Event>,
-        mut shutdown: Pin<&mut (impl Future<Output = ()> + ?Sized)>,
+        shutdown: Pin<&mut (impl Future<Output = ()> + ?Sized)>,
     ) -> Result<(), MasterError> {
-        let started = self.start_replica().await?;
-        let Started {
-            mut replica,
-            feed,
-            state,
-        } = started;
-        self.desk.send_replace(Some(replica.desk().clone()));
-        let mut standby = Standby::new(feed, state);
+        let mut shutdown = Shutdown {
+            asked: shutdown,
+            is_asked: false,
+        };
+        let folder = self.config.state_dir.join("oplog");
+        // Locked as long as the volume lives: two masters on one folder would be two in one.
+        let disk = StdDisk::open(folder).map_err(ConsensusError::from)?;
+        let volume: Volume = Arc::new(move || Ok(Box::new(disk.share()?)));
+        let (mut replica, mut standby) = self.start_replica(&volume).await?;
         let ended = loop {
             let followed = standby
-                .follow(&mut replica, events, shutdown.as_mut(), |role| {
+                .follow(&replica, events, pin!(shutdown.wait()), |role| {
                     self.show(role)
                 })
                 .await?;
             let term = match followed {
                 Followed::Stopped => break Ok(()),
                 Followed::Leads(term) => term,
+                Followed::JoinsAnew => {
+                    tracing::warn!("this replica empties its log and joins anew");
+                    self.desk.send_replace(None);
+                    replica.wipe(&volume).await?;
+                    (replica, standby) = self.start_replica(&volume).await?;
+                    continue;
+                }
             };
             match self
-                .lead(&replica, standby, term, events, shutdown.as_mut())
+                .lead(&replica, standby, term, events, &mut shutdown)
                 .await?
             {
                 Led::Stopped => break Ok(()),
@@ -104,12 +145,8 @@ impl Parts {
         }
     }
 
-    async fn start_replica(&self) -> Result<Started, MasterError> {
+    async fn start_replica(&self, volume: &Volume) -> Result<(Replica, Standby), MasterError> {
         let config = &self.config;
-        let folder = config.state_dir.join("oplog");
-        // Locked as long as the volume lives: two masters on one folder would be two in one.
-        let disk = StdDisk::open(folder).map_err(ConsensusError::from)?;
-        let volume: Volume = Arc::new(move || Ok(Box::new(disk.share()?)));
         let me = Member {
             name: config.name.clone(),
             addr: self.addrs.client.to_string(),
@@ -132,6 +169,7 @@ impl Parts {
                 policy: config.oplog.policy(),
                 ..Options::default()
             },
+            growth_bytes: config.oplog.snapshot_bytes,
             boot: boot_id()?,
             seed: SmallRng::from_os_rng().random(),
         };
@@ -141,7 +179,11 @@ impl Parts {
             incarnation: self.incarnation,
         };
         let clock = Arc::new(boot_ms);
-        Ok(Replica::start(settings, volume, transport, clock, Home::Thread).await?)
+        let volume = Arc::clone(volume);
+        let started = Replica::start(settings, volume, transport, clock, Home::Thread).await?;
+        self.desk.send_replace(Some(started.replica.desk().clone()));
+        let standby = Standby::new(started.feed, started.state);
+        Ok((started.replica, standby))
     }
 
     /// Leads in `term`, over one generation of the pool after another, until something ends it.
@@ -151,7 +193,7 @@ impl Parts {
         standby: Standby,
         term: u64,
         events: &mut mpsc::Receiver<Event>,
-        mut shutdown: Pin<&mut (impl Future<Output = ()> + ?Sized)>,
+        shutdown: &mut Shutdown<'_, impl Future<Output = ()> + ?Sized>,
     ) -> Result<Led, MasterError> {
         let (feed, mut state) = standby.into_parts();
         let mut log = replica.lead(feed, term);
@@ -172,13 +214,14 @@ impl Parts {
             let made = leading.make_tenants(self.tenants.clone(), self.quotas.clone());
             tokio::select! {
                 biased;
-                () = shutdown.as_mut() => return Ok(Led::Stopped),
+                () = shutdown.wait() => return Ok(Led::Stopped),
                 made = made => made.map_err(MasterError::Tenant)?,
             }
             self.show(Role::Leading)?;
             let leader = || replica.standing().leader.map(|member| member.addr);
             let ended;
-            (ended, log, state) = leading.run(events, shutdown.as_mut(), leader).await;
+            let stop = pin!(shutdown.resign(replica));
+            (ended, log, state) = leading.run(events, stop, leader).await;
             match ended {
                 Ended::Stopped => return Ok(Led::Stopped),
                 Ended::StartOver { above } => begin_above = Some(above),

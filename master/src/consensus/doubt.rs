@@ -1,0 +1,90 @@
+//! A replica whose machine lost its power may miss entries that it had acknowledged. Until that is
+//! settled it takes no part.
+//!
+//! * If a leader is known, a quorum has everything: this replica empties its disk and joins anew
+//!   under another number.
+//! * If all masters answer and none of them leads, and so many are in doubt that the others are no
+//!   quorum, then the longest log of all is the best there is. Nobody votes for less than that.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep;
+
+use super::Member;
+use super::desk::PeerDesk;
+use super::formation::ask_all;
+use super::keeper::Command;
+use super::link::Transport;
+use super::message::WhoIs;
+use super::network::Network;
+
+/// How long to wait before the others are asked again.
+const ASK_PAUSE: Duration = Duration::from_millis(100);
+
+/// What became of the doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// There is none, or none any more.
+    Settled,
+    /// Nobody knows yet.
+    Open,
+    /// The others have everything: empty the disk and join anew.
+    JoinAnew,
+}
+
+/// Settles the doubt of this replica.
+pub(super) async fn settle<T: Transport>(
+    desk: PeerDesk,
+    network: Network<T>,
+    configured: Vec<Member>,
+    commands: mpsc::Sender<Command>,
+    doubt: watch::Sender<Doubt>,
+) {
+    tracing::warn!("this machine lost its power: what this replica had acknowledged is in doubt");
+    loop {
+        let known = ask_all(&desk, &network, &configured, desk.who()).await;
+        let others = || known.values().filter(|who| who.id != desk.replica);
+        if others().any(|who| {
+            who.leader
+                .as_ref()
+                .is_some_and(|(id, _)| *id != desk.replica)
+        }) {
+            doubt.send_replace(Doubt::JoinAnew);
+            return;
+        }
+        let trusted = others()
+            .filter(|who| who.is_formed && !who.is_doubtful)
+            .count();
+        let is_all = known.len() == configured.len();
+        if is_all && trusted <= configured.len() / 2 {
+            break go_on(&desk, known.values(), &commands, &doubt).await;
+        }
+        sleep(ASK_PAUSE).await;
+    }
+}
+
+/// The longest log of all is the base.
+async fn go_on(
+    desk: &PeerDesk,
+    known: impl Iterator<Item = &WhoIs>,
+    commands: &mpsc::Sender<Command>,
+    doubt: &watch::Sender<Doubt>,
+) {
+    let floor = known.filter_map(|who| who.last).max();
+    desk.floor.send_replace(floor);
+    let (answer, answered) = oneshot::channel();
+    let sent = commands.send(Command::Settle(answer)).await;
+    if sent.is_err() || !matches!(answered.await, Ok(Ok(()))) {
+        // The disk failed; the keeper says so, and nobody serves.
+        return;
+    }
+    tracing::warn!(
+        longest = ?floor,
+        "a majority of the masters lost its power: they go on with the longest log that is left, \
+         and what was acknowledged in the last moment may be lost"
+    );
+    desk.is_doubtful.store(false, Ordering::Relaxed);
+    doubt.send_replace(Doubt::Settled);
+}
