@@ -1,0 +1,7 @@
+//! Judges whether a pool kept its word.
+//!
+//! [`history`] takes what clients asked and were told, of a simulated pool or of real processes,
+//! and says whether one register per key could have told it.
+
+pub mod history;
+pub mod seed;
