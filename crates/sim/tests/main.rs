@@ -4,3 +4,5 @@
 
 #[cfg(test)]
 mod history;
+#[cfg(all(test, feature = "world"))]
+mod world;

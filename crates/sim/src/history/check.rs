@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::counterexample::Counterexample;
+use super::limits::{Limits, Undecided};
 use super::losses::Losses;
 use super::operation::{History, Operation};
-use super::search::{Limits, Search, Undecided, Verdict};
+use super::search::{Search, Verdict};
 
 /// How many violations and undecided keys are kept; the rest is counted.
 const KEPT_MAX: usize = 16;

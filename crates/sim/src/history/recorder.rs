@@ -83,6 +83,12 @@ impl Recorder {
         self.operations.is_empty()
     }
 
+    /// What was recorded so far.
+    #[must_use]
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
     /// What was recorded; what was not ended is of unknown outcome.
     #[must_use]
     pub fn finish(self) -> Vec<Operation> {

@@ -1,52 +1,13 @@
 //! The search for an order that explains the history of one key.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fmt;
 
 use super::counterexample::{Counterexample, Fault, SHOWN_MAX};
 use super::events::{Event, events};
+use super::limits::{Limits, Why};
 use super::losses::Losses;
 use super::operation::{Call, Operation, Value};
 use super::slots::{SLOTS, Slots};
-
-/// How much a check may use for one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The most configurations at one moment, some 200 bytes each.
-    pub configurations_max: usize,
-    /// The most steps in all, 8 bytes each.
-    pub steps_max: usize,
-}
-
-impl Default for Limits {
-    /// At most 40 MB and, at some million steps a second, a few seconds a key.
-    fn default() -> Self {
-        Self {
-            configurations_max: 50_000,
-            steps_max: 4_000_000,
-        }
-    }
-}
-
-/// A key that could not be judged. That is no "yes".
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undecided {
-    /// The key.
-    pub key: String,
-    /// What it would have needed.
-    pub why: Why,
-}
-
-/// What a key needs more of than it may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// More operations are pending at one time than [`SLOTS`].
-    Pending,
-    /// [`Limits::configurations_max`].
-    Configurations,
-    /// [`Limits::steps_max`].
-    Steps,
-}
 
 /// What became of a key.
 pub(super) enum Verdict {
@@ -395,20 +356,5 @@ impl<'a> Search<'a> {
             order_length: order.len(),
             pending: shown(&mut pending.iter()),
         }
-    }
-}
-
-impl fmt::Display for Undecided {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self.why {
-            Why::Pending => "too many operations are pending at one time",
-            Why::Configurations => "too many orders are possible at one moment",
-            Why::Steps => "the search took too many steps",
-        };
-        write!(
-            f,
-            "key {:?} is undecided: {why}; use more keys or fewer clients",
-            self.key
-        )
     }
 }

@@ -1,0 +1,6 @@
+//! The simulator: its network, its faults, its processes, and the worlds made of them.
+
+mod faults;
+mod ledger;
+mod network;
+mod stage;
