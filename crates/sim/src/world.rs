@@ -8,6 +8,7 @@
 //! * [`Network`] carries messages between them, and loses, delays, repeats, reorders and cuts.
 //! * [`Clock`] is what a process takes for the time.
 //! * [`MachineDisk`] is a disk that outlives processes, loses power, fills up and is slow.
+//! * [`run_agent`] is an agent of a pool, [`Line`] a connection to a master.
 //! * [`draw_faults`] says what breaks when, [`draw_work`] what clients ask.
 //! * [`Trace`] proves that the same seed gave the same run.
 //!
@@ -17,25 +18,31 @@
 //! What is to be true is said by the history of the clients' calls, see [`crate::history`], and by
 //! what a world itself finds.
 
+mod agent;
 mod clock;
 mod coverage;
 mod disk;
 mod faults;
 mod kept;
 mod ledger;
+mod line;
 mod network;
+mod packet;
 mod runs;
 mod stage;
 mod trace;
 mod work;
 
+pub use agent::{AgentFolder, AgentSettings, run_agent};
 pub use clock::Clock;
 pub use coverage::Coverage;
 pub use disk::MachineDisk;
 pub use faults::{Class, Fault, FaultShape, draw_faults};
 pub use kept::{KeptSeed, KeptSeedError, add_kept, parse_kept};
 pub use ledger::{LedgerOptions, Mistake, run_ledger};
+pub use line::{Line, LineBody, LineBroken, LineName, LinePacket};
 pub use network::{Arrival, Cut, Network, NetworkCounts, Node, Sent, Storm, Weather};
+pub use packet::{DataAsk, DataTold, Packet};
 pub use runs::{Outcome, Summary, run_seeds};
 pub use stage::{Context, Face, Stage, StageError, wait_for};
 pub use trace::Trace;

@@ -4,5 +4,6 @@
 
 #[cfg(test)]
 mod history;
-#[cfg(all(test, feature = "world"))]
+#[cfg(feature = "world")]
+#[cfg(test)]
 mod world;

@@ -1,5 +1,6 @@
 //! The simulator: its network, its faults, its processes, and the worlds made of them.
 
+mod agent;
 mod faults;
 mod ledger;
 mod network;
