@@ -8,7 +8,8 @@
 //! * [`Network`] carries messages between them, and loses, delays, repeats, reorders and cuts.
 //! * [`Clock`] is what a process takes for the time.
 //! * [`MachineDisk`] is a disk that outlives processes, loses power, fills up and is slow.
-//! * [`run_agent`] is an agent of a pool, [`Line`] a connection to a master.
+//! * [`run_agent`] is an agent of a pool, [`Line`] a connection to a master,
+//!   [`Caller`] a way from master to master.
 //! * [`draw_faults`] says what breaks when, [`draw_work`] what clients ask.
 //! * [`Trace`] proves that the same seed gave the same run.
 //!
@@ -19,6 +20,7 @@
 //! what a world itself finds.
 
 mod agent;
+mod calls;
 mod clock;
 mod coverage;
 mod disk;
@@ -34,6 +36,7 @@ mod trace;
 mod work;
 
 pub use agent::{AgentFolder, AgentSettings, run_agent};
+pub use calls::{Asked, CallFailed, Caller, Calls};
 pub use clock::Clock;
 pub use coverage::Coverage;
 pub use disk::MachineDisk;
@@ -44,6 +47,6 @@ pub use line::{Line, LineBody, LineBroken, LineName, LinePacket};
 pub use network::{Arrival, Cut, Network, NetworkCounts, Node, Sent, Storm, Weather};
 pub use packet::{DataAsk, DataTold, Packet};
 pub use runs::{Outcome, Summary, run_seeds};
-pub use stage::{Context, Face, Stage, StageError, wait_for};
+pub use stage::{Context, Face, Outbox, Stage, StageError, wait_for};
 pub use trace::Trace;
 pub use work::{Step, WorkShape, bytes_of, draw_work, value_of};

@@ -198,7 +198,7 @@ impl Agent {
                     self.context.send(from, refused);
                 }
             }
-            Packet::Told { .. } => {}
+            Packet::Told { .. } | Packet::PeerAsk { .. } | Packet::PeerTold { .. } => {}
         }
     }
 

@@ -20,6 +20,20 @@ pub enum Packet {
         /// What came of it.
         outcome: Result<DataTold, DataError>,
     },
+    /// A call from one master to another.
+    PeerAsk {
+        /// The caller's number for it.
+        number: u64,
+        /// What it says.
+        body: Vec<u8>,
+    },
+    /// The answer.
+    PeerTold {
+        /// Of which call.
+        number: u64,
+        /// What it says.
+        body: Vec<u8>,
+    },
 }
 
 /// What a client asks of an agent.

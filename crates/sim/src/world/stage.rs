@@ -73,13 +73,36 @@ pub struct Context<M> {
     pub face: Face,
     /// What arrives.
     pub inbox: mpsc::Receiver<Arrival<M>>,
-    outbox: sync_mpsc::SyncSender<(Node, M)>,
+    outbox: Outbox<M>,
+}
+
+/// Where a process puts what it sends; may be given to its other tasks.
+#[derive(Debug)]
+pub struct Outbox<M>(sync_mpsc::SyncSender<(Node, M)>);
+
+impl<M> Clone for Outbox<M> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
 }
 
 impl<M> Context<M> {
     /// Sends a message at the end of the quantum.
     pub fn send(&self, to: Node, message: M) -> Sent {
-        match self.outbox.try_send((to, message)) {
+        self.outbox.send(to, message)
+    }
+
+    /// A way to send for other tasks of the process.
+    #[must_use]
+    pub fn outbox(&self) -> Outbox<M> {
+        self.outbox.clone()
+    }
+}
+
+impl<M> Outbox<M> {
+    /// Sends a message at the end of the quantum.
+    pub fn send(&self, to: Node, message: M) -> Sent {
+        match self.0.try_send((to, message)) {
             Ok(()) => Sent::OnTheWay,
             Err(_) => Sent::Lost,
         }
@@ -102,6 +125,8 @@ struct Process<M> {
     inbox: mpsc::Sender<Arrival<M>>,
     outbox: sync_mpsc::Receiver<(Node, M)>,
     is_paused: bool,
+    /// Something arrived since it ran last.
+    has_mail: bool,
 }
 
 /// The processes of a world.
@@ -183,7 +208,7 @@ impl<M: Clone> Stage<M> {
             seed: Seed(chance.draw()),
             face: face.clone(),
             inbox: arrivals,
-            outbox: sender,
+            outbox: Outbox(sender),
         };
         let main = tasks.spawn_local(main(context));
         let process = Process {
@@ -195,6 +220,7 @@ impl<M: Clone> Stage<M> {
             inbox,
             outbox,
             is_paused: false,
+            has_mail: false,
         };
         self.processes.insert(node, process);
         Ok(())
@@ -232,7 +258,8 @@ impl<M: Clone> Stage<M> {
         self.true_ns.store(self.now_ns, Ordering::Relaxed);
         while let Some(arrival) = self.network.take(self.now_ns) {
             // One for a process that is gone, or has too much to read, is lost.
-            if let Some(process) = self.processes.get(&arrival.to) {
+            if let Some(process) = self.processes.get_mut(&arrival.to) {
+                process.has_mail = true;
                 let _lost = process.inbox.try_send(arrival);
             }
         }
@@ -261,7 +288,13 @@ impl<M: Clone> Stage<M> {
         process.face.local_ns.store(local_ns, Ordering::Relaxed);
         let passed = steady_ns.saturating_sub(process.steady_ns);
         process.steady_ns = steady_ns;
+        let has_mail = std::mem::take(&mut process.has_mail);
         process.tasks.block_on(&process.runtime, async move {
+            // What arrived is read before timers fire: a task that waits for both and is told of
+            // both at once would toss a coin that no seed knows.
+            if has_mail {
+                yield_now().await;
+            }
             // At one blow, as it is for a process that stood still.
             advance(Duration::from_nanos(passed)).await;
             for _ in 0..TURNS {
