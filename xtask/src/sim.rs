@@ -85,7 +85,34 @@ fn keep(root: &Path, world: &str, outcome: &Outcome) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use larder_sim::history::read_history;
+    use larder_sim::world::{Mistake, parse_kept};
+
     use super::*;
+
+    #[test]
+    fn what_failed_is_kept() {
+        let root = std::env::temp_dir().join(format!("larder-sim-{}", std::process::id()));
+        let seeds = root.join(SEEDS);
+        fs::create_dir_all(&seeds).expect("a folder");
+        fs::write(seeds.join("ledger.txt"), "# Kept.\n").expect("a file");
+        let options = LedgerOptions {
+            mistake: Some(Mistake::ForgetsRequests),
+            ..LedgerOptions::default()
+        };
+        let outcome = run_ledger(0, &options);
+        assert!(!outcome.findings.is_empty(), "{outcome}");
+        for _ in 0..2 {
+            keep(&root, "ledger", &outcome).expect("it can be written");
+        }
+        let text = fs::read_to_string(seeds.join("ledger.txt")).expect("a file");
+        let kept = parse_kept(&text).expect("a number and a reason");
+        assert_eq!(kept.iter().map(|kept| kept.seed).collect::<Vec<_>>(), [0]);
+        let history = fs::read(root.join("target/sim/ledger-0.jsonl")).expect("a file");
+        let history = read_history(&history[..], 10_000).expect("what was written");
+        assert_eq!(history, outcome.kept);
+        fs::remove_dir_all(&root).expect("it is ours");
+    }
 
     #[test]
     fn wishes_are_read() {
