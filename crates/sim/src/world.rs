@@ -8,8 +8,8 @@
 //! * [`Network`] carries messages between them, and loses, delays, repeats, reorders and cuts.
 //! * [`Clock`] is what a process takes for the time.
 //! * [`MachineDisk`] is a disk that outlives processes, loses power, fills up and is slow.
-//! * [`run_agent`] is an agent of a pool, [`Line`] a connection to a master,
-//!   [`Caller`] a way from master to master.
+//! * [`run_agent`] is an agent of a pool and [`run_client`] a client of it, [`Line`] a connection
+//!   to a master, [`Caller`] a way from master to master.
 //! * [`draw_faults`] says what breaks when, [`draw_work`] what clients ask.
 //! * [`Trace`] proves that the same seed gave the same run.
 //!
@@ -30,6 +30,7 @@ mod ledger;
 mod line;
 mod network;
 mod packet;
+mod pool_client;
 mod runs;
 mod stage;
 mod trace;
@@ -46,6 +47,7 @@ pub use ledger::{LedgerOptions, Mistake, run_ledger};
 pub use line::{Line, LineBody, LineBroken, LineName, LinePacket};
 pub use network::{Arrival, Cut, Network, NetworkCounts, Node, Sent, Storm, Weather};
 pub use packet::{DataAsk, DataTold, Packet};
+pub use pool_client::{ClientSettings, run_client};
 pub use runs::{Outcome, Summary, run_seeds};
 pub use stage::{Context, Face, Outbox, Stage, StageError, wait_for};
 pub use trace::Trace;

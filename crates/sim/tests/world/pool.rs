@@ -1,26 +1,32 @@
-//! An agent on the stage: its real control side and its real segments, before a scripted master.
+//! Agents and clients on the stage before a scripted master: real control side, real segments,
+//! real frames.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use larder_sim::history::Value;
+use larder_sim::history::{Limits, Losses, Outcome, Recorder, Value, check};
 use larder_sim::seed::Seed;
 use larder_sim::world::{
-    AgentFolder, AgentSettings, Context, DataAsk, DataTold, Line, LineBody, LineName, Network,
-    Node, Packet, Stage, Weather, bytes_of, run_agent, value_of, wait_for,
+    AgentFolder, AgentSettings, ClientSettings, Context, DataAsk, DataTold, Line, LineBody,
+    LineName, Network, Node, Packet, Stage, Weather, WorkShape, bytes_of, draw_work, run_agent,
+    run_client, value_of, wait_for,
 };
 use larder_types::{
-    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, PoolTime, Principal, Registration,
-    SegmentId, SessionId, SlabRef, TenantId, Version,
+    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Key, PoolTime, Principal, Reason,
+    Registration, SegmentId, SessionId, SlabRef, TenantId, Version,
 };
 use larder_wire::agent::{Beat, Command, Commands, Done, Event, Heartbeat, Mount, Mounted};
 use larder_wire::data::{DataError, DataReason};
 use larder_wire::frame::NO_DEADLINE;
+use larder_wire::master::{
+    AgentAddress, Exists, Get, Located, ObjectGrant, PutEnd, PutGrant, PutMode, PutStart,
+    PutStartItem, PutStarted, Remove, ReplicaGrant,
+};
 use larder_wire::{
-    AgentKey, Capability, Frame, FrameDecoder, Kind, Reach, Reply, RootKey, SessionSigner,
-    SignedCapability, Welcome, checksum, decode_body, encode_frame,
+    CallError, CallResult, Capability, Frame, FrameDecoder, Header, Kind, Reach, Receipt, Reply,
+    RootKey, SessionSigner, SignedCapability, Welcome, checksum, decode_body, encode_frame,
 };
 
 const MS: u64 = 1_000_000;
@@ -61,6 +67,9 @@ struct Desk {
     events: RefCell<Vec<Event>>,
     mounts: RefCell<Vec<Mount>>,
     beats: Cell<u64>,
+    objects: RefCell<BTreeMap<Key, Receipt>>,
+    writing: RefCell<BTreeSet<Key>>,
+    started: Cell<u64>,
 }
 
 /// Asks of the client that were not sent, and answers by number.
@@ -172,18 +181,136 @@ fn frames(desk: &Desk, decoder: &mut FrameDecoder, bytes: &[u8]) -> Vec<u8> {
                 let done: Done = decode_body(header.kind, body).expect("done");
                 desk.events.borrow_mut().extend(done.events);
             }
-            other => panic!("an agent does not say {other:?}"),
+            _ => client_frames(desk, &header, body, &mut out),
         }
     }
     out
 }
 
-fn reply<T: serde::Serialize>(
-    out: &mut Vec<u8>,
-    to: &larder_wire::Header,
-    epoch: Epoch,
-    answer: T,
-) {
+/// The answers to what a client says: the simplest pool that there is, which never frees anything.
+fn client_frames(desk: &Desk, header: &Header, body: &[u8], out: &mut Vec<u8>) {
+    let mut objects = desk.objects.borrow_mut();
+    let not_found = || CallError::new(Reason::NotFound);
+    let epoch = desk.epoch.get();
+    match header.kind {
+        Kind::PutStart => {
+            let start: PutStart = decode_body(header.kind, body).expect("a start");
+            let item = &start.items[0];
+            let is_taken = objects.contains_key(&item.key) && item.mode == PutMode::Create;
+            let grant = if is_taken {
+                Err(CallError::new(Reason::AlreadyExists))
+            } else if !desk.writing.borrow_mut().insert(item.key.clone()) {
+                Err(CallError::new(Reason::BeingWritten))
+            } else {
+                Ok(put_grant(desk, item))
+            };
+            let answer = PutStarted {
+                agents: vec![address(desk)],
+                grants: vec![grant],
+            };
+            reply(out, header, epoch, answer);
+        }
+        Kind::PutEnd => {
+            let mut end: PutEnd = decode_body(header.kind, body).expect("an end");
+            let item = end.items.remove(0);
+            desk.writing.borrow_mut().remove(&item.key);
+            objects.insert(item.key, item.receipts[0].clone());
+            reply(out, header, epoch, vec![CallResult::Ok(())]);
+        }
+        Kind::Get => {
+            let get: Get = decode_body(header.kind, body).expect("a get");
+            let object = objects.get(&get.keys[0]).ok_or_else(not_found);
+            let object = object.map(|receipt| ObjectGrant {
+                version: receipt.version,
+                size_bytes: receipt.extent.length_bytes,
+                digest: receipt.digest,
+                replicas: vec![replica(desk, receipt.extent, receipt.version, Reach::Read)],
+                lease_ms: 0,
+            });
+            let answer = Located {
+                agents: vec![address(desk)],
+                objects: vec![object],
+            };
+            reply(out, header, epoch, answer);
+        }
+        Kind::Remove => {
+            let remove: Remove = decode_body(header.kind, body).expect("a removal");
+            let removed = objects
+                .remove(&remove.keys[0])
+                .map(drop)
+                .ok_or_else(not_found);
+            reply(out, header, epoch, vec![removed]);
+        }
+        Kind::Exists => {
+            let exists: Exists = decode_body(header.kind, body).expect("a question");
+            let answer = vec![CallResult::Ok(objects.contains_key(&exists.keys[0]))];
+            reply(out, header, epoch, answer);
+        }
+        other => panic!("nobody says {other:?}"),
+    }
+}
+
+fn address(desk: &Desk) -> AgentAddress {
+    AgentAddress {
+        agent: AgentId(3),
+        name: AgentName::new("pool-0").expect("a name"),
+        incarnation: desk.mounts.borrow().last().expect("mounted").incarnation,
+        data_addr: "pool-0:1".to_owned(),
+    }
+}
+
+fn replica(desk: &Desk, extent: Extent, version: Version, reach: Reach) -> ReplicaGrant {
+    let capability = signed(desk, extent, version, reach);
+    ReplicaGrant {
+        extents: vec![(extent, capability)],
+    }
+}
+
+fn put_grant(desk: &Desk, item: &PutStartItem) -> PutGrant {
+    let counter = desk.started.get() + 1;
+    desk.started.set(counter);
+    let extent = Extent {
+        slab: slab(),
+        offset_bytes: (counter - 1) * 4_096,
+        length_bytes: item.size_bytes,
+    };
+    let version = Version {
+        epoch: epoch(1),
+        counter,
+    };
+    PutGrant {
+        version,
+        discard_ms: 1_000,
+        replicas: vec![replica(desk, extent, version, Reach::Write)],
+        wanted: 1,
+        preference_ignored: false,
+    }
+}
+
+fn signed(desk: &Desk, extent: Extent, version: Version, reach: Reach) -> SignedCapability {
+    let mounts = desk.mounts.borrow();
+    let mount = mounts.last().expect("it is mounted");
+    let capability = Capability {
+        tenant: tenant(),
+        incarnation: mount.incarnation,
+        extent,
+        version,
+        reach,
+        epoch: epoch(1),
+        deadline: PoolTime(u64::MAX),
+        part: 0,
+        parts: 1,
+        object_bytes: extent.length_bytes,
+        key: match reach {
+            Reach::Write => b"key".to_vec(),
+            Reach::Read => Vec::new(),
+        },
+    };
+    let key = root().agent_key(&mount.name, mount.incarnation, 1);
+    SignedCapability::sign(&capability, &key).expect("it encodes")
+}
+
+fn reply<T: serde::Serialize>(out: &mut Vec<u8>, to: &Header, epoch: Epoch, answer: T) {
     let body = Reply {
         epoch,
         pool_time: PoolTime(60_000),
@@ -286,40 +413,6 @@ impl World {
         assert!(came, "{what}");
     }
 
-    fn key(&self) -> AgentKey {
-        let mounts = self.desk.mounts.borrow();
-        let mount = mounts.last().expect("it is mounted");
-        root().agent_key(&mount.name, mount.incarnation, 1)
-    }
-
-    fn capability(&self, counter: u64, length_bytes: u64, reach: Reach) -> SignedCapability {
-        let incarnation = self
-            .desk
-            .mounts
-            .borrow()
-            .last()
-            .expect("mounted")
-            .incarnation;
-        let (extent, version) = place(counter, length_bytes);
-        let capability = Capability {
-            tenant: tenant(),
-            incarnation,
-            extent,
-            version,
-            reach,
-            epoch: epoch(1),
-            deadline: PoolTime(u64::MAX),
-            part: 0,
-            parts: 1,
-            object_bytes: length_bytes,
-            key: match reach {
-                Reach::Write => b"key".to_vec(),
-                Reach::Read => Vec::new(),
-            },
-        };
-        SignedCapability::sign(&capability, &self.key()).expect("it encodes")
-    }
-
     fn ask(&mut self, counter: u64, write: Option<Vec<u8>>) -> u64 {
         let length_bytes = 4_000;
         let reach = if write.is_some() {
@@ -331,7 +424,10 @@ impl World {
         let ask = DataAsk {
             number: self.asked,
             tenant: tenant(),
-            capability: self.capability(counter, length_bytes, reach),
+            capability: {
+                let (extent, version) = place(counter, length_bytes);
+                signed(&self.desk, extent, version, reach)
+            },
             length_bytes,
             write: write.map(|bytes| {
                 let crcs = checksum::block_crcs(&bytes);
@@ -440,4 +536,59 @@ fn an_agent_that_died_remembers_the_epoch_and_nothing_else() {
     world.until("it mounts", |world| world.desk.beats.get() > beats);
     let read = world.ask(1, None);
     assert_eq!(world.answer(read), Err(DataReason::StaleRegistration));
+}
+
+/// Clients by the whole protocol, over a network that repeats and is late, against the simplest
+/// pool: what they were told is what one register per key would have told.
+#[test]
+fn clients_put_and_get_by_the_protocol() {
+    for seed in 0..10 {
+        let mut world = World::new(seed);
+        let shape = WorkShape {
+            clients: 4,
+            operations: 120,
+            keys: 3,
+            ..WorkShape::default()
+        };
+        let settings = ClientSettings {
+            masters: vec![("master-0:1".to_owned(), MASTER)],
+            agents: vec![(AgentName::new("pool-0").expect("a name"), AGENT)],
+            tenant: tenant(),
+            credential: b"a".to_vec(),
+            replicas: 1,
+            patience: Duration::from_millis(500),
+        };
+        let mut records = Vec::new();
+        let nodes = (200..).map(Node);
+        for (node, steps) in nodes.zip(draw_work(Seed(seed), &shape)) {
+            let record = Rc::new(RefCell::new(Recorder::new(node.0, 100)));
+            let (settings, ours) = (settings.clone(), Rc::clone(&record));
+            let run = |context| run_client(context, settings, steps, ours);
+            world.stage.start(node, run).expect("a runtime");
+            records.push((node, record));
+        }
+        world.until("all are done", |world| {
+            !records
+                .iter()
+                .any(|(node, _)| world.stage.is_running(*node))
+        });
+        let records = records.into_iter().map(|(_, record)| {
+            Rc::into_inner(record)
+                .expect("the client is gone")
+                .into_inner()
+        });
+        let history = Recorder::merge(records).expect("they fit");
+        let report = check(&history, &Losses::Never, Limits::default());
+        assert!(report.is_ok(), "seed {seed}: {report}");
+        let of = |outcome: Outcome| {
+            let all = history.operations().iter();
+            all.filter(|one| one.outcome == outcome).count()
+        };
+        assert_eq!((history.operations().len(), of(Outcome::Unknown)), (120, 0));
+        let got = history.operations().iter();
+        let got = got
+            .filter(|one| matches!(one.outcome, Outcome::Got(_)))
+            .count();
+        assert!(of(Outcome::Done) > 20 && got > 5, "seed {seed}: {report}");
+    }
 }
