@@ -3,6 +3,8 @@
 #[cfg(feature = "crdgen")]
 pub mod crdgen;
 pub mod render;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod tidy;
 
 use std::path::{Path, PathBuf};

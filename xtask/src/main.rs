@@ -1,11 +1,12 @@
-//! The command line of the tasks: `tidy`, `crdgen` and `render`.
+//! The command line of the tasks: `tidy`, `crdgen`, `render` and `sim`.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use larder_xtask::{render, root, tidy};
 
-const USAGE: &str = "usage: larder-xtask tidy | crdgen | render [HELM]";
+const USAGE: &str = "usage: larder-xtask tidy | crdgen | render [HELM] | \
+                     sim --seed N | sim --count N [--from N]";
 
 fn main() -> anyhow::Result<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -19,6 +20,7 @@ fn main() -> anyhow::Result<ExitCode> {
         ["crdgen"] => generate_crds(),
         ["render"] => render_chart(None),
         ["render", helm] => render_chart(Some(Path::new(helm))),
+        ["sim", wish @ ..] => simulate(wish),
         _ => {
             eprintln!("{USAGE}");
             Ok(ExitCode::from(2))
@@ -46,6 +48,23 @@ fn render_chart(helm: Option<&Path>) -> anyhow::Result<ExitCode> {
         eprintln!("no helm was named, so manifests/install.yaml stays as it is");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(feature = "sim")]
+fn simulate(words: &[&str]) -> anyhow::Result<ExitCode> {
+    let Some(wish) = larder_xtask::sim::parse(words) else {
+        eprintln!("{USAGE}");
+        return Ok(ExitCode::from(2));
+    };
+    if larder_xtask::sim::run(&root(), wish)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+#[cfg(not(feature = "sim"))]
+fn simulate(_: &[&str]) -> anyhow::Result<ExitCode> {
+    anyhow::bail!("this build leaves the simulator out; add `--features sim` to cargo's flags")
 }
 
 #[cfg(feature = "crdgen")]

@@ -26,7 +26,7 @@ const fn row(
 const FREE: [&str; 2] = ["e2e", "xtask"];
 
 /// A name in the last column forbids every crate that starts with it.
-const TABLE: [Row; 13] = [
+const TABLE: [Row; 14] = [
     row(
         "types",
         &[],
@@ -85,6 +85,20 @@ const TABLE: [Row; 13] = [
             "wire",
         ],
         &[],
+    ),
+    row(
+        "sim",
+        &[
+            "types",
+            "store",
+            "oplog",
+            "wire",
+            "transfer",
+            "master",
+            "node-agent",
+            "client",
+        ],
+        &["kube"],
     ),
 ];
 
