@@ -377,7 +377,7 @@ fn line(name: &str, measure: Measure, pairs: &[(Cell, Cell)], checksums: bool) -
         ("depth", "1"),
         ("replicas", "1"),
         ("masters", "1"),
-        ("sync", "volatile"),
+        ("sync", "interval"),
         ("tls", "off"),
         ("checksums", if checksums { "crc32c/64k" } else { "none" }),
     ];

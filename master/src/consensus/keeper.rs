@@ -205,7 +205,7 @@ impl<D: Disk> Keeper<D> {
     /// Tells those who waited for the sync that is over.
     fn report(&mut self, done: Result<(), LogError>) -> Result<(), LogError> {
         for flushed in self.flushing.drain(..) {
-            flushed.log_io_completed(done.as_ref().map(|()| ()).map_err(as_io));
+            flushed.log_io_completed(done.as_ref().map_err(as_io).copied());
         }
         done
     }

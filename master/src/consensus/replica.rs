@@ -58,7 +58,7 @@ pub(crate) enum Home {
     /// On a thread of its own.
     Thread,
     /// On the caller's runtime: for tests, whose disks are memory.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests keep all on one runtime"))]
+    #[cfg(test)]
     Task,
 }
 
@@ -271,6 +271,7 @@ fn spawn_keeper(
 ) -> Result<(), ConsensusError> {
     let syncs = match home {
         Home::Thread => Syncs::Beside,
+        #[cfg(test)]
         Home::Task => Syncs::Inline,
     };
     let keeping = async move {
@@ -279,6 +280,7 @@ fn spawn_keeper(
             tracing::error!(error, "the log's disk failed; this master stops");
         }
     };
+    #[cfg(test)]
     if home == Home::Task {
         tokio::spawn(keeping);
         return Ok(());
@@ -335,7 +337,7 @@ impl<T: Transport> Parts<T> {
             snapshots: snapshots.clone(),
         };
         let stopped = |error: &dyn fmt::Display| ConsensusError::Stopped(error.to_string());
-        let config = raft_config(settings).map_err(|error| stopped(&error))?;
+        let config = raft_config(settings)?;
         let raft = Raft::new(self.number, config, network.clone(), store, machine);
         let raft = raft.await.map_err(|error| stopped(&error))?;
         let metrics = raft.server_metrics();
@@ -411,7 +413,7 @@ impl<T: Transport> Parts<T> {
     }
 }
 
-fn raft_config(settings: &ReplicaSettings) -> Result<Arc<openraft::Config>, openraft::ConfigError> {
+fn raft_config(settings: &ReplicaSettings) -> Result<Arc<openraft::Config>, ConsensusError> {
     let config = openraft::Config {
         cluster_name: "larder".to_owned(),
         heartbeat_interval: settings.heartbeat_ms,
@@ -427,5 +429,7 @@ fn raft_config(settings: &ReplicaSettings) -> Result<Arc<openraft::Config>, open
         install_snapshot_timeout: INSTALL_MS,
         ..openraft::Config::default()
     };
-    Ok(Arc::new(config.validate()?))
+    let config = config.validate();
+    let config = config.map_err(|error| ConsensusError::Stopped(error.to_string()))?;
+    Ok(Arc::new(config))
 }

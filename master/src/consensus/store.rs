@@ -183,12 +183,12 @@ impl Reader {
         }
         let ask = |answer| Command::Read(range, APPEND_BYTES_MAX, answer);
         let read = self.ask(ErrorVerb::Read, ask).await?;
-        read.iter()
-            .map(|entry| {
-                let loaded = convert::loaded(entry.at, &entry.payload);
-                loaded.map_err(|error| failed(ErrorVerb::Read, &error))
-            })
-            .collect()
+        let mut entries = Vec::with_capacity(read.len());
+        for entry in read {
+            let loaded = convert::loaded(entry.at, &entry.payload);
+            entries.push(loaded.map_err(|error| failed(ErrorVerb::Read, &error))?);
+        }
+        Ok(entries)
     }
 }
 

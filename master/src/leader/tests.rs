@@ -261,6 +261,100 @@ fn a_read_that_saw_only_committed_ops_does_not_wait_for_others() {
     drop(answer);
 }
 
+/// A master that was paused, or cut off, may find another one leading when it wakes.
+#[test]
+fn nothing_is_told_while_it_is_not_certain_that_nobody_else_leads() {
+    let mut bench = Bench::new();
+    let mut outgoing = bench.open(1);
+    bench.told.is_certain.set(false);
+    let exists = bench.exists();
+    bench.turn(vec![exists]);
+    assert!(replies(&mut outgoing).is_empty(), "not even taken in");
+    assert!(bench.leading.calls.next_deadline().is_none());
+
+    // It becomes uncertain between deciding and telling.
+    bench.told.is_certain.set(true);
+    let exists = bench.exists();
+    bench.leading.hear(exists);
+    bench.leading.settle();
+    bench.told.is_certain.set(false);
+    bench.leading.flush();
+    assert!(replies(&mut outgoing).is_empty());
+    // It was the leader all the time.
+    bench.told.is_certain.set(true);
+    bench.turn(Vec::new());
+    let [told] = &replies(&mut outgoing)[..] else {
+        panic!("one flush")
+    };
+    assert_eq!((told.replies, told.close), (1, false));
+}
+
+#[test]
+fn who_is_deposed_takes_back_what_it_has_not_told() {
+    let mut bench = Bench::new();
+    let mut outgoing = bench.open(1);
+    let exists = bench.exists();
+    bench.leading.hear(exists);
+    bench.leading.settle();
+    bench.told.is_certain.set(false);
+    bench.leading.flush();
+    bench.told.is_deposed.set(true);
+    bench.turn(Vec::new());
+    let ended = bench.leading.ended.take().expect("deposed");
+    assert!(matches!(ended, Ended::Log(LogError::NotLeader)));
+    bench
+        .leading
+        .say_farewell(&ended, Some("b:7400".to_owned()));
+    let [told] = &replies(&mut outgoing)[..] else {
+        panic!("one flush")
+    };
+    assert_eq!((told.replies, told.close), (0, true));
+    let all = frames(&told.bytes);
+    let [(header, body)] = &all[..] else {
+        panic!("the good-bye alone")
+    };
+    let refused: Refused = decode_body(header.kind, body).expect("a good-bye");
+    assert_eq!(refused.reason, RefusedReason::NotLeader);
+    assert_eq!(refused.leader_hint(), Some("b:7400"));
+}
+
+#[test]
+fn a_log_without_room_takes_no_more_and_goes_on_when_it_has() {
+    let mut bench = Bench::new();
+    bench.told.room.set(1);
+    let policy = larder_store::TenantPolicy::default;
+    let name = |name| TenantId::new(name).expect("valid");
+    let mut first = bench.ask(AdminAsk::TenantSet(name("b"), policy()));
+    let mut second = bench.ask(AdminAsk::TenantSet(name("c"), policy()));
+    assert_eq!(
+        bench.leading.core.log.held.len(),
+        1,
+        "the second is not taken in"
+    );
+    bench.told.commits_to.set(2);
+    bench.turn(Vec::new());
+    first.try_recv().expect("answered").expect("made");
+    assert!(second.try_recv().is_err());
+}
+
+/// An agent that knows a higher term of this generation: either another master leads, or a log
+/// was lost that had come further. A quorum tells which.
+#[test]
+fn an_agent_of_a_higher_term_makes_the_pool_start_over_only_if_nobody_else_leads() {
+    let mut bench = Bench::new();
+    let seen = Epoch {
+        generation: 1,
+        term: 9,
+    };
+    bench.leading.outdone = Some((seen, bench.leading.core.log.mark()));
+    bench.turn(Vec::new());
+    assert!(bench.leading.ended.is_none(), "no quorum was heard since");
+    bench.told.rounds.set(1);
+    bench.turn(Vec::new());
+    let ended = bench.leading.ended.take().expect("judged");
+    assert!(matches!(ended, Ended::StartOver { above: 1 }));
+}
+
 #[test]
 fn a_turn_flushes_a_connection_once_with_all_its_answers() {
     let mut bench = Bench::new();

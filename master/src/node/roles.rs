@@ -81,7 +81,7 @@ enum Led {
     /// The master is to stop.
     Stopped,
     /// Another one leads.
-    Deposed(Standby),
+    Deposed(Box<Standby>),
 }
 
 impl Parts {
@@ -122,7 +122,7 @@ impl Parts {
                 .await?
             {
                 Led::Stopped => break Ok(()),
-                Led::Deposed(next) => standby = next,
+                Led::Deposed(next) => standby = *next,
             }
         };
         self.desk.send_replace(None);
@@ -206,7 +206,8 @@ impl Parts {
                     .commit_alone(vec![Op::PoolBegun { generation }], &mut state)
                     .await?
                 {
-                    return Ok(Led::Deposed(Standby::after(log.into_feed(), state, term)));
+                    let standby = Standby::after(log.into_feed(), state, term);
+                    return Ok(Led::Deposed(Box::new(standby)));
                 }
                 tracing::info!(generation, "the pool begins empty");
             }
@@ -228,7 +229,8 @@ impl Parts {
                 Ended::Corrupt(corruption) => return Err(MasterError::Corrupt(corruption)),
                 Ended::Log(crate::log::LogError::NotLeader) => {
                     tracing::warn!(term, "this master leads no longer");
-                    return Ok(Led::Deposed(Standby::after(log.into_feed(), state, term)));
+                    let standby = Standby::after(log.into_feed(), state, term);
+                    return Ok(Led::Deposed(Box::new(standby)));
                 }
                 Ended::Log(error) => return Err(MasterError::Log(error)),
             }
