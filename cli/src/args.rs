@@ -14,7 +14,8 @@ mod administration;
 mod inspection;
 
 pub(crate) use administration::{
-    Administration, Drain, DrainWait, DrainedAgent, Explain, Quota, TaskNumber, Tasks, TasksList,
+    Administration, Drain, DrainWait, DrainedAgent, Explain, Promote, Quota, TaskNumber, Tasks,
+    TasksList,
 };
 
 pub(crate) use inspection::Inspect;
@@ -121,6 +122,9 @@ pub(crate) enum Command {
     /// token.
     #[command(subcommand)]
     Drain(Drain),
+    /// Make another master the leader, for example before its machine is taken down. Needs an
+    /// administrator's token.
+    Promote(Promote),
     /// Look at copies and moves that tenants asked for. Needs an administrator's token.
     #[command(subcommand)]
     Tasks(Tasks),

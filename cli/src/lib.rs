@@ -28,6 +28,7 @@ mod output;
 mod pins;
 mod process_id;
 mod programs;
+mod promote;
 mod quota;
 mod status;
 mod target;
@@ -120,6 +121,7 @@ fn perform(args: Args, output: &mut Output) -> Result<u8, CliError> {
         Command::Stat(stat) => wait(pins::stat(&global, &stat.keys, output)),
         Command::Quota(quota) => wait(quota::quota(&global, &quota, output)),
         Command::Drain(drain) => wait(drain::drain(&global, &drain, output)),
+        Command::Promote(asked) => wait(promote::promote(&global, &asked, output)),
         Command::Tasks(tasks) => wait(tasks::tasks(&global, &tasks, output)),
         Command::Inspect(asked) => inspect::inspect(&asked, output),
         Command::Bench(bench) => wait(bench::bench(&global, &bench, output)),

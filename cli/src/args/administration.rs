@@ -33,6 +33,15 @@ pub(crate) struct Explain {
     pub(crate) administration: Administration,
 }
 
+/// Arguments of `promote`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Promote {
+    /// Name of the master that is to lead, as `larder status` shows it.
+    pub(crate) master: String,
+    #[command(flatten)]
+    pub(crate) administration: Administration,
+}
+
 /// What `drain` does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Drain {

@@ -136,6 +136,8 @@ impl Parts {
         let is_ready = matches!(role, Role::Leading | Role::Standby);
         self.registry
             .set(Metric::MasterReady, &[], u64::from(is_ready));
+        let is_leading = u64::from(role == Role::Leading);
+        self.registry.set(Metric::MasterLeading, &[], is_leading);
         let was_starting = before == Role::Starting;
         match &self.config.ready_file {
             Some(path) if is_ready && was_starting => {

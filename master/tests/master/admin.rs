@@ -7,6 +7,23 @@ use crate::peer::{AgentPeer, Client};
 use crate::rig::{Rig, soon, token};
 
 #[tokio::test]
+async fn a_master_that_is_alone_leads_already_and_knows_no_other() {
+    let rig = Rig::start().await;
+    Client::connect(&rig, "a").await;
+    let path = "/v1/masters/small-master-0/promote";
+    let (status, body) = rig.http("POST", path, Some(&token("operator")), "").await;
+    assert_eq!(
+        (status, body.contains("small-master-0")),
+        (200, true),
+        "{body}"
+    );
+    let path = "/v1/masters/other/promote";
+    let (status, body) = rig.http("POST", path, Some(&token("operator")), "").await;
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("`other` is no voting master"), "{body}");
+}
+
+#[tokio::test]
 async fn b55_nothing_but_three_gets_is_answered_without_a_credential() {
     let rig = Rig::start().await;
     for path in ["/metrics", "/healthz", "/readyz"] {
@@ -23,6 +40,7 @@ async fn b55_nothing_but_three_gets_is_answered_without_a_credential() {
         ("PUT", "/v1/quotas/team"),
         ("DELETE", "/v1/quotas/team"),
         ("GET", "/v1/agents"),
+        ("POST", "/v1/masters/small-master-0/promote"),
         ("GET", "/v1/agents/node-0/drain"),
         ("PUT", "/v1/agents/node-0/drain"),
         ("DELETE", "/v1/agents/node-0/drain"),

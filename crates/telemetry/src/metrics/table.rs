@@ -197,7 +197,10 @@ metrics! {
         "The term in which this master last led.";
     MasterReady Master Kind::Gauge, Count,
         "larder_master_ready" []
-        "1 while this master can serve requests, else 0.";
+        "1 while this master leads, or stands by for one that does; else 0.";
+    MasterLeading Master Kind::Gauge, Count,
+        "larder_master_leading" []
+        "1 while this master leads, else 0.";
     MasterFindings Master Kind::Gauge, Count,
         "larder_master_findings" []
         "Contradictions that the last check of the state found; anything but 0 is a fault of ours.";
