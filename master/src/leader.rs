@@ -10,7 +10,9 @@ mod commit;
 mod decide;
 mod events;
 mod peers;
+mod prepare;
 mod quotas;
+mod rules;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -20,9 +22,9 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
 
-use larder_store::{Command, Corruption, Leader, Op, Request, Settings, State};
-use larder_types::{AgentId, AgentName, Epoch, Incarnation, PoolTime, TenantId};
-use larder_wire::{CallResult, Refused, RefusedReason, RootKey, SessionSigner};
+use larder_store::{Command, Leader, Op, State};
+use larder_types::{AgentId, AgentName, Epoch, PoolTime, TenantId};
+use larder_wire::{Refused, RefusedReason};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::mpsc;
@@ -30,15 +32,14 @@ use tokio::sync::mpsc;
 use crate::agents::AgentTable;
 use crate::calls::CallTable;
 use crate::clock::PoolClock;
-use crate::config::{QuotaConfig, TenantConfig};
 use crate::event::Event;
 use crate::events::Events;
 use crate::line::Line;
-use crate::log::{Log, LogError};
+use crate::log::Log;
 use crate::metrics::MasterMetrics;
 use crate::rpc::Desk;
 use crate::session::Links;
-use decide::Outcome;
+pub(crate) use rules::{Ended, Keys, Rules};
 
 /// The most items decided and ops applied in one turn, but for one slice of a call: at up to 3 us
 /// each no turn is longer than 5 ms.
@@ -55,49 +56,6 @@ const DEADLINE_MS: u64 = 5_000;
 const CLOSED_MS: u64 = 5;
 /// The longest deadline that a call may ask for, in ms.
 const DEADLINE_MS_MAX: u64 = 60_000;
-
-/// What the leader is set up with.
-#[derive(Debug)]
-pub(crate) struct Rules {
-    pub(crate) pool: String,
-    pub(crate) name: String,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) replica_factor: u8,
-    pub(crate) session_token_ms: u64,
-    pub(crate) settings: Settings,
-}
-
-impl Rules {
-    /// How often agents are to send heartbeats, in ms: three chances before one is suspect.
-    fn heartbeat_ms(&self) -> u64 {
-        (self.settings.agent_suspect_ms / 3).max(1)
-    }
-
-    fn tick_ms(&self) -> u64 {
-        (self.settings.agent_suspect_ms / 8).clamp(5, TICK_MS_MAX)
-    }
-}
-
-/// The secrets that only masters hold, and what is published of them.
-#[derive(Debug)]
-pub(crate) struct Keys {
-    pub(crate) root: RootKey,
-    pub(crate) signer: SessionSigner,
-    pub(crate) session_key: [u8; 32],
-}
-
-/// Why a leader leads no longer.
-#[derive(Debug)]
-pub(crate) enum Ended {
-    /// It was told to stop.
-    Stopped,
-    /// An agent has seen an epoch above ours: the pool starts over above that generation.
-    StartOver { above: u64 },
-    /// An op did not fit the state.
-    Corrupt(Corruption),
-    /// Another master leads, or the log took no more.
-    Log(LogError),
-}
 
 /// The state with its leader and log. Apart from [`Leading`], so that answers can be made from it
 /// while a connection is written to.
@@ -217,38 +175,6 @@ impl<L: Log> Leading<L> {
     /// The epoch in which it leads.
     pub(crate) fn epoch(&self) -> Epoch {
         self.core.epoch()
-    }
-
-    /// Makes the tenants and quotas of the configuration what it says they are, and waits until
-    /// that is committed: before anybody is served. If this master leads no longer meanwhile,
-    /// [`Self::run`] says so at once.
-    pub(crate) async fn make_tenants(
-        &mut self,
-        tenants: Vec<TenantConfig>,
-        quotas: Vec<QuotaConfig>,
-    ) -> CallResult<()> {
-        let quotas = quotas.into_iter().map(|config| {
-            let (quota, policy) = config.into_policy();
-            Request::QuotaSet { quota, policy }
-        });
-        let tenants = tenants.into_iter().map(|config| {
-            let (tenant, policy) = config.into_policy();
-            Request::TenantSet { tenant, policy }
-        });
-        for request in quotas.chain(tenants) {
-            if let Outcome::Known(Err(error), _) = self.decide(&request) {
-                return Err(error);
-            }
-            // One after the other: a tenant may name a quota that is only now made.
-            self.append();
-            while self.ended.is_none() && self.core.committed + 1 < self.core.log.next_index() {
-                match poll_fn(|context| self.core.log.poll_committed(context)).await {
-                    Ok(entry) => self.commit(entry),
-                    Err(error) => self.ended = Some(Ended::Log(error)),
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Leads until something ends it; returns what a standby goes on with. Every connection has

@@ -13,6 +13,7 @@
 //! hears of it, and a master that has just started lets no election pass until every lease that
 //! it may have promised is over.
 
+mod assembly;
 mod compaction;
 mod convert;
 mod desk;

@@ -1,37 +1,24 @@
 //! One replica of the log: opens its files, makes the state again, starts openraft and what goes
 //! with it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use larder_oplog::{BootId, Disk, Log, Options, Position, Trust, remove_snapshot, snapshots, wipe};
 use larder_store::State;
-use openraft::SnapshotPolicy;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::assembly::Parts;
 use super::desk::{Heard, PeerDesk};
-use super::doubt::{self, Doubt};
-use super::feed::{FEED_LENGTH, Feed, ServerMetrics, Standing};
+use super::doubt::Doubt;
+use super::feed::{Feed, ServerMetrics, Standing};
 use super::keeper::{COMMANDS_LENGTH, Command, Syncs, keep};
 use super::lease::Rounds;
 use super::link::Transport;
-use super::machine::Machine;
-use super::network::Network;
-use super::recover::{self, Recovered};
-use super::snapshots::{AnyDisk, Snapshots, Volume};
+use super::snapshots::{AnyDisk, Volume};
 use super::store::{Ends, LogStore, Written};
-use super::{
-    Clock, ConsensusError, Member, Raft, RaftLog, RaftVote, compaction, convert, election,
-    formation, hand_over, identity,
-};
-
-/// How long a master may take to install a snapshot, in ms.
-const INSTALL_MS: u64 = 120_000;
-/// Masters that wait to be let in.
-const JOINS_LENGTH: usize = 4;
+use super::{Clock, ConsensusError, Member, Raft, RaftLog, RaftVote, convert, identity, recover};
 
 /// What a replica is told.
 #[derive(Clone, Debug)]
@@ -65,14 +52,14 @@ pub(crate) enum Home {
 /// A running replica. Dropped, its tasks end as in a kill.
 pub(crate) struct Replica {
     pub(super) raft: Raft,
-    desk: PeerDesk,
+    pub(super) desk: PeerDesk,
     pub(super) metrics: ServerMetrics,
-    rounds: watch::Sender<Rounds>,
-    commands: mpsc::Sender<Command>,
-    lease_ms: u64,
-    is_alone: bool,
-    doubt: watch::Receiver<Doubt>,
-    _tasks: JoinSet<()>,
+    pub(super) rounds: watch::Sender<Rounds>,
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) lease_ms: u64,
+    pub(super) is_alone: bool,
+    pub(super) doubt: watch::Receiver<Doubt>,
+    pub(super) _tasks: JoinSet<()>,
 }
 
 impl fmt::Debug for Replica {
@@ -294,142 +281,4 @@ fn spawn_keeper(
         .spawn(move || runtime.block_on(keeping))
         .map_err(failed)?;
     Ok(())
-}
-
-/// What stands before openraft does.
-struct Parts<T> {
-    settings: ReplicaSettings,
-    number: u64,
-    volume: Volume,
-    transport: T,
-    clock: Clock,
-    is_doubtful: bool,
-    heard: Arc<Heard>,
-    commands: mpsc::Sender<Command>,
-    written: Written,
-}
-
-impl<T: Transport> Parts<T> {
-    async fn take_part(
-        self,
-        store: LogStore,
-        recovered: Recovered,
-    ) -> Result<Started, ConsensusError> {
-        let settings = &self.settings;
-        let snapshots = Snapshots::new(Arc::clone(&self.volume));
-        let (inputs, received) = mpsc::channel(FEED_LENGTH);
-        let machine = Machine {
-            inputs,
-            applied: recovered.applied.map(convert::log_id_of),
-            membership: recovered.membership,
-            snapshots: snapshots.clone(),
-        };
-        let (rounds, _) = watch::channel(Rounds::default());
-        let addrs = settings.members.iter();
-        let addrs: BTreeMap<String, String> = addrs
-            .map(|member| (member.name.clone(), member.addr.clone()))
-            .collect();
-        let network = Network {
-            transport: self.transport,
-            addrs: Arc::new(addrs),
-            rounds: rounds.clone(),
-            clock: Arc::clone(&self.clock),
-            snapshots: snapshots.clone(),
-        };
-        let stopped = |error: &dyn fmt::Display| ConsensusError::Stopped(error.to_string());
-        let config = raft_config(settings)?;
-        let raft = Raft::new(self.number, config, network.clone(), store, machine);
-        let raft = raft.await.map_err(|error| stopped(&error))?;
-        let metrics = raft.server_metrics();
-        let (joins, joining) = mpsc::channel(JOINS_LENGTH);
-        let (hand_overs, handing_over) = mpsc::channel(1);
-        let (floor, _) = watch::channel(None);
-        let desk = PeerDesk {
-            raft: raft.clone(),
-            replica: self.number,
-            me: settings.me.clone(),
-            metrics: metrics.clone(),
-            data: raft.data_metrics(),
-            rounds: rounds.clone(),
-            heard: self.heard,
-            clock: self.clock,
-            election_ms: settings.election_ms,
-            is_doubtful: Arc::new(AtomicBool::new(self.is_doubtful)),
-            floor,
-            joins,
-            hand_overs,
-            snapshots,
-        };
-        let members = settings.members.clone();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(election::stand(
-            desk.clone(),
-            network.clone(),
-            settings.seed,
-        ));
-        let (doubt, doubt_seen) = watch::channel(Doubt::Settled);
-        if self.is_doubtful {
-            doubt.send_replace(Doubt::Open);
-            let (desk, network, commands) = (desk.clone(), network.clone(), self.commands.clone());
-            tasks.spawn(doubt::settle(
-                desk,
-                network,
-                members.clone(),
-                commands,
-                doubt,
-            ));
-        }
-        tasks.spawn(hand_over::serve(
-            desk.clone(),
-            network.clone(),
-            handing_over,
-        ));
-        tasks.spawn(formation::form(desk.clone(), network, members.clone()));
-        tasks.spawn(formation::admit(desk.clone(), members, joining));
-        let growth_bytes = settings.growth_bytes;
-        tasks.spawn(compaction::compact(
-            raft.clone(),
-            self.written,
-            self.volume,
-            growth_bytes,
-        ));
-        let replica = Replica {
-            raft,
-            desk,
-            metrics,
-            rounds,
-            commands: self.commands,
-            // Clocks of two machines may differ in rate: a tenth is far more than they do.
-            lease_ms: settings.election_ms - settings.election_ms / 10,
-            is_alone: settings.members.len() == 1,
-            doubt: doubt_seen,
-            _tasks: tasks,
-        };
-        Ok(Started {
-            replica,
-            feed: Feed::new(received),
-            state: recovered.state,
-        })
-    }
-}
-
-fn raft_config(settings: &ReplicaSettings) -> Result<Arc<openraft::Config>, ConsensusError> {
-    let config = openraft::Config {
-        cluster_name: "larder".to_owned(),
-        heartbeat_interval: settings.heartbeat_ms,
-        election_timeout_min: settings.heartbeat_ms + 1,
-        election_timeout_max: settings.election_ms,
-        enable_elect: false,
-        snapshot_policy: SnapshotPolicy::Never,
-        // What goes behind a snapshot is decided where it is taken.
-        max_in_snapshot_log_to_keep: u64::MAX / 2,
-        // As long as the log has what a master lacks, the log is sent.
-        replication_lag_threshold: u64::MAX / 2,
-        max_payload_entries: 1_024,
-        install_snapshot_timeout: INSTALL_MS,
-        ..openraft::Config::default()
-    };
-    let config = config.validate();
-    let config = config.map_err(|error| ConsensusError::Stopped(error.to_string()))?;
-    Ok(Arc::new(config))
 }

@@ -10,7 +10,7 @@ use larder_oplog::{
 use larder_store::State;
 use openraft::{Snapshot, SnapshotMeta};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::convert;
 use super::message::{At, SentMembers};
@@ -60,7 +60,7 @@ pub(crate) struct SnapshotFile {
 pub(crate) struct Snapshots {
     volume: Volume,
     /// Held by whoever writes one: there is one unfinished file.
-    writing: Arc<Mutex<()>>,
+    writing: Arc<Semaphore>,
 }
 
 impl fmt::Debug for Snapshots {
@@ -78,7 +78,7 @@ pub(crate) struct Incoming {
     disk: AnyDisk,
     writer: SnapshotWriter,
     members: SentMembers,
-    _writing: tokio::sync::OwnedMutexGuard<()>,
+    _writing: OwnedSemaphorePermit,
 }
 
 /// A piece of a snapshot on its way to another master.
@@ -126,7 +126,7 @@ impl Pieces {
 
 impl Snapshots {
     pub(super) fn new(volume: Volume) -> Self {
-        let writing = Arc::default();
+        let writing = Arc::new(Semaphore::new(1));
         Self { volume, writing }
     }
 
@@ -197,7 +197,7 @@ impl Snapshots {
     }
 
     fn begin(&self, at: At, members: SentMembers) -> Result<Incoming, SnapshotsError> {
-        let writing = Arc::clone(&self.writing).try_lock_owned();
+        let writing = Arc::clone(&self.writing).try_acquire_owned();
         let writing = writing.map_err(|_| SnapshotsError::Busy)?;
         let mut disk = (self.volume)()?;
         let about = About {
@@ -228,7 +228,7 @@ impl Snapshots {
     /// Makes one of everything through `at`, by building the state a second time from the files,
     /// on another thread: nobody waits for it, and what it took is given back at its end.
     pub(super) async fn make(&self, at: Position) -> Result<Snapshot<Types>, SnapshotsError> {
-        let writing = Arc::clone(&self.writing).lock_owned().await;
+        let writing = Arc::clone(&self.writing).acquire_owned().await;
         let volume = Arc::clone(&self.volume);
         let made = tokio::task::spawn_blocking(move || {
             let made = MakeSnapshot::begin(volume()?, at.index)?.run();

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::ops::{Bound, Range, RangeBounds};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use larder_oplog::LogError;
 use openraft::storage::{LogFlushed, RaftLogStorage};
@@ -11,7 +10,7 @@ use openraft::{
     AnyError, EntryPayload, ErrorSubject, ErrorVerb, LogState, OptionalSend, RaftLogReader,
     StorageIOError,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::convert;
 use super::keeper::Command;
@@ -27,7 +26,7 @@ const ENTRY_BYTES: usize = 128;
 /// The newest entries, without a gap.
 ///
 /// openraft clones readers into tasks of its own, so this is the one thing of a replica that
-/// several tasks share. The lock is held for as long as some references are counted.
+/// several tasks share: it lies in a watch, which nobody waits for.
 #[derive(Debug, Default)]
 struct Recent {
     entries: VecDeque<RaftEntry>,
@@ -77,6 +76,14 @@ impl Recent {
         self.written = self.written.min(from);
     }
 
+    fn purge(&mut self, through: u64) {
+        while self.first().is_some_and(|first| first <= through)
+            && let Some(entry) = self.entries.pop_front()
+        {
+            self.bytes -= cost(&entry);
+        }
+    }
+
     /// The entries of a range, at most so many bytes but at least one; `None` if its first one is
     /// not here.
     fn get(&self, range: &Range<u64>, bytes_max: usize) -> Option<Vec<RaftEntry>> {
@@ -99,21 +106,21 @@ impl Recent {
 
 /// Where the keeper says what it has written.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Written(Arc<Mutex<Recent>>);
+pub(super) struct Written(watch::Sender<Recent>);
 
 impl Written {
     /// All entries up to this index are in the log's files, so many bytes more than before.
     pub(super) fn through(&self, index: u64, bytes: u64) {
-        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.written = recent.written.max(index + 1);
-        recent.written_bytes += bytes;
-        recent.shrink();
+        self.0.send_modify(|recent| {
+            recent.written = recent.written.max(index + 1);
+            recent.written_bytes += bytes;
+            recent.shrink();
+        });
     }
 
     /// Bytes of all entries that were written in this life, with those that it found.
     pub(super) fn bytes(&self) -> u64 {
-        let recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.written_bytes
+        self.0.borrow().written_bytes
     }
 }
 
@@ -135,7 +142,7 @@ pub(super) struct LogStore {
 
 impl LogStore {
     pub(super) fn new(commands: mpsc::Sender<Command>, written: &Written, ends: Ends) -> Self {
-        let recent = Arc::clone(&written.0);
+        let recent = written.0.clone();
         let reader = Reader { commands, recent };
         Self { reader, ends }
     }
@@ -145,7 +152,7 @@ impl LogStore {
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
     commands: mpsc::Sender<Command>,
-    recent: Arc<Mutex<Recent>>,
+    recent: watch::Sender<Recent>,
 }
 
 fn failed(verb: ErrorVerb, error: &dyn std::error::Error) -> StorageError {
@@ -174,10 +181,7 @@ impl Reader {
 
     /// The first entries of a range, from memory or from the disk.
     async fn some(&self, range: Range<u64>) -> Result<Vec<RaftEntry>, StorageError> {
-        let recent = {
-            let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-            recent.get(&range, APPEND_BYTES_MAX)
-        };
+        let recent = self.recent.borrow().get(&range, APPEND_BYTES_MAX);
         if let Some(entries) = recent {
             return Ok(entries);
         }
@@ -297,11 +301,9 @@ impl RaftLogStorage<Types> for LogStore {
         if let Some(last) = entries.last() {
             self.ends.last = Some(last.log_id);
         }
-        {
-            let recent = &self.reader.recent;
-            let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+        self.reader.recent.send_modify(|recent| {
             entries.into_iter().for_each(|entry| recent.push(entry));
-        }
+        });
         let command = Command::Append {
             entries: stored,
             flushed,
@@ -311,11 +313,8 @@ impl RaftLogStorage<Types> for LogStore {
     }
 
     async fn truncate(&mut self, from: LogId) -> Result<(), StorageError> {
-        {
-            let recent = &self.reader.recent;
-            let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
-            recent.truncate(from.index);
-        }
+        let recent = &self.reader.recent;
+        recent.send_modify(|recent| recent.truncate(from.index));
         let ask = |answer| Command::Truncate(from.index, answer);
         self.reader.ask(ErrorVerb::Write, ask).await?;
         // Who truncates appends next, so the term of the entry before is not asked for again; it
@@ -336,12 +335,7 @@ impl RaftLogStorage<Types> for LogStore {
         self.reader.ask(ErrorVerb::Delete, ask).await?;
         self.ends.purged = Some(through);
         let recent = &self.reader.recent;
-        let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
-        while recent.first().is_some_and(|first| first <= through.index)
-            && let Some(entry) = recent.entries.pop_front()
-        {
-            recent.bytes -= cost(&entry);
-        }
+        recent.send_modify(|recent| recent.purge(through.index));
         Ok(())
     }
 }

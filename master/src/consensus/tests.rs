@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use larder_oplog::{
 };
 use larder_store::{Op, State, TenantPolicy, apply};
 use larder_types::TenantId;
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 use super::desk::PeerSession;
 use super::feed::{Feed, Input};
@@ -23,13 +24,21 @@ use crate::log::Log;
 
 const ELECTION_MS: u64 = 400;
 
+/// Time is paused: it passes when nothing else is to be done.
+async fn elapse(ms: u64) {
+    let never = std::future::pending::<()>();
+    drop(timeout(Duration::from_millis(ms), never).await);
+}
+
 /// A disk that several have open, as a shared folder is.
 #[derive(Clone, Default)]
-struct SharedDisk(Arc<Mutex<FakeDisk>>);
+struct SharedDisk(watch::Sender<FakeDisk>);
 
 impl SharedDisk {
     fn with<T>(&self, work: impl FnOnce(&mut FakeDisk) -> T) -> T {
-        work(&mut self.0.lock().expect("not poisoned"))
+        let mut done = None;
+        self.0.send_modify(|disk| done = Some(work(disk)));
+        done.expect("done")
     }
 }
 
@@ -85,7 +94,7 @@ struct Lines {
 
 #[derive(Clone)]
 struct Net {
-    lines: Arc<Mutex<Lines>>,
+    lines: watch::Sender<Lines>,
     from: String,
 }
 
@@ -109,7 +118,7 @@ struct NetLink {
 
 impl NetLink {
     fn is_cut(&self, from: &str, to: &str) -> bool {
-        let lines = self.net.lines.lock().expect("not poisoned");
+        let lines = self.net.lines.borrow();
         lines.cut.contains(&(from.to_owned(), to.to_owned()))
     }
 }
@@ -122,11 +131,8 @@ impl Link for NetLink {
     ) -> Result<PeerAnswer, TransportError> {
         let (from, to) = (self.net.from.clone(), self.to.clone());
         let asked = async {
-            sleep(Duration::from_millis(1)).await;
-            let desk = {
-                let lines = self.net.lines.lock().expect("not poisoned");
-                lines.desks.get(&to).cloned()
-            };
+            elapse(1).await;
+            let desk = self.net.lines.borrow().desks.get(&to).cloned();
             let Some(desk) = desk else {
                 return Err(TransportError::Ended);
             };
@@ -139,7 +145,7 @@ impl Link for NetLink {
             }
             Ok(answer)
         };
-        tokio::time::timeout(within, asked)
+        timeout(within, asked)
             .await
             .unwrap_or(Err(TransportError::Late))
     }
@@ -214,7 +220,7 @@ impl Running {
 }
 
 struct Group {
-    lines: Arc<Mutex<Lines>>,
+    lines: watch::Sender<Lines>,
     nodes: Vec<Node>,
     start: Instant,
 }
@@ -229,7 +235,7 @@ fn tenant_set(name: &str) -> Op {
 impl Group {
     async fn start(count: usize) -> Self {
         let mut group = Self {
-            lines: Arc::default(),
+            lines: watch::Sender::default(),
             nodes: Vec::new(),
             start: Instant::now(),
         };
@@ -277,7 +283,7 @@ impl Group {
         };
         let volume: Volume = Arc::new(move || Ok(Box::new(disk.clone())));
         let net = Net {
-            lines: Arc::clone(&self.lines),
+            lines: self.lines.clone(),
             from: node.name.clone(),
         };
         let clock: Clock =
@@ -288,10 +294,10 @@ impl Group {
             feed,
             state,
         } = started.expect("started");
-        let mut lines = self.lines.lock().expect("not poisoned");
-        lines
-            .desks
-            .insert(node.name.clone(), replica.desk().clone());
+        self.lines.send_modify(|lines| {
+            let desk = replica.desk().clone();
+            lines.desks.insert(node.name.clone(), desk);
+        });
         node.running = Some(Running {
             replica,
             feed: Some(feed),
@@ -306,24 +312,26 @@ impl Group {
     fn kill(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         node.running = None;
-        let mut lines = self.lines.lock().expect("not poisoned");
-        lines.desks.remove(&node.name);
+        let name = &node.name;
+        self.lines
+            .send_modify(|lines| drop(lines.desks.remove(name)));
     }
 
     /// Cuts a master off from these others, both ways, or joins them again.
     fn cut(&mut self, number: usize, others: &[usize], is_cut: bool) {
-        let mut lines = self.lines.lock().expect("not poisoned");
         for other in others {
             let (a, b) = (
                 self.nodes[number].name.clone(),
                 self.nodes[*other].name.clone(),
             );
             for way in [(a.clone(), b.clone()), (b, a)] {
-                if is_cut {
-                    lines.cut.insert(way);
-                } else {
-                    lines.cut.remove(&way);
-                }
+                self.lines.send_modify(|lines| {
+                    if is_cut {
+                        lines.cut.insert(way);
+                    } else {
+                        lines.cut.remove(&way);
+                    }
+                });
             }
         }
     }
@@ -335,7 +343,7 @@ impl Group {
                     running.go_on();
                 }
             }
-            sleep(Duration::from_millis(5)).await;
+            elapse(5).await;
         }
     }
 
@@ -671,15 +679,12 @@ impl Group {
     async fn join_anew(&mut self, number: usize) {
         let running = self.nodes[number].running.take().expect("up");
         let waits = running.replica.must_join_anew();
-        tokio::time::timeout(Duration::from_secs(20), waits)
-            .await
-            .expect("told");
+        timeout(Duration::from_secs(20), waits).await.expect("told");
         let disk = self.nodes[number].disk.clone();
         let volume: Volume = Arc::new(move || Ok(Box::new(disk.clone())));
-        {
-            let mut lines = self.lines.lock().expect("not poisoned");
-            lines.desks.remove(&self.nodes[number].name);
-        }
+        let name = &self.nodes[number].name;
+        self.lines
+            .send_modify(|lines| drop(lines.desks.remove(name)));
         running.replica.wipe(&volume).await.expect("wiped");
         self.nodes[number].boot += 1;
         self.run(number).await;

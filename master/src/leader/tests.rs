@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use larder_store::Settings;
 use larder_telemetry::{Component, Registry};
 use larder_types::{Incarnation, Key, Principal, Reason, TenantId};
 use larder_wire::frame::{FLAG_ERROR, NO_DEADLINE};
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::event::{AdminAnswer, AdminAsk, Called, ConnectionId, Opened, Outgoing};
-use crate::log::Entry;
+use crate::log::{Entry, LogError};
 use crate::rpc::Body;
 
 /// What a test tells its log.

@@ -62,7 +62,7 @@ const TABLE: [Row; 14] = [
     ),
     row(
         "master",
-        &["store", "wire", "types", "telemetry", "http"],
+        &["store", "oplog", "wire", "types", "telemetry", "http"],
         &[],
     ),
     row(
