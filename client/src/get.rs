@@ -40,11 +40,15 @@ struct Failure {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
-        // The answer had no room for it.
-        let again = error.reason == Reason::Overloaded;
+        let fault = match error.reason {
+            // The answer had no room for it.
+            Reason::Overloaded => Some(ReadFault::Moved),
+            Reason::Starting => Some(ReadFault::Awaited),
+            _ => None,
+        };
         Self {
             error: error.into(),
-            faults: again.then_some(ReadFault::Moved).into_iter().collect(),
+            faults: fault.into_iter().collect(),
         }
     }
 }

@@ -153,8 +153,25 @@ pub fn after_put(fault: PutFault, attempt: u32, left: Duration, random: u64) -> 
             _ => false,
         },
     };
+    if let PutFault::Start {
+        reason: Reason::Starting,
+        ..
+    } = fault
+    {
+        return when_joined(attempt, left, random);
+    }
     if again && attempt < PUT_STARTS_MAX {
         within(left, pause(attempt, random))
+    } else {
+        Next::Fail
+    }
+}
+
+/// After a fail-over the agents join the new leader within some hundred milliseconds, and what
+/// needs them is asked again until then: nothing was begun that could be done twice.
+fn when_joined(attempt: u32, left: Duration, random: u64) -> Next {
+    if attempt < CALLS_MAX {
+        within(left, jittered(ROUND_FIRST, ROUND_MAX, attempt, random))
     } else {
         Next::Fail
     }
@@ -186,6 +203,8 @@ pub fn after_write(fault: WriteFault, attempt: u32, left: Duration, random: u64)
 pub enum ReadFault {
     /// The object moved or changed, or its agent is gone: the master knows more by now.
     Moved,
+    /// A new leader waits for the agents that hold the object.
+    Awaited,
     /// The bytes are wrong.
     Corrupt,
     /// Another attempt changes nothing.
@@ -197,6 +216,9 @@ pub enum ReadFault {
 #[must_use]
 pub fn after_get(faults: &[ReadFault], asks: u32, left: Duration, random: u64) -> Next {
     let moved = faults.contains(&ReadFault::Moved);
+    if !moved && faults.contains(&ReadFault::Awaited) {
+        return when_joined(asks, left, random);
+    }
     if moved && asks < GET_ASKS_MAX {
         within(left, pause(asks, random))
     } else {

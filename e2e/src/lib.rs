@@ -4,6 +4,7 @@
 //! as local processes, without privileges and without Kubernetes.
 
 pub mod bench;
+pub mod chaos;
 pub mod cluster;
 pub mod pool;
 pub mod proc;

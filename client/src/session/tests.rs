@@ -50,6 +50,7 @@ fn a_put_starts_again_when_the_leader_or_the_session_changed() {
         (start(Reason::BeingWritten, true), true),
         (start(Reason::AlreadyExists, true), false),
         (start(Reason::QuotaBytes, true), false),
+        (start(Reason::NoAgents, false), false),
     ] {
         assert_eq!(again(after_put(fault, 1, LONG, 7)), expected, "{fault:?}");
         assert!(
@@ -57,6 +58,24 @@ fn a_put_starts_again_when_the_leader_or_the_session_changed() {
             "{fault:?}"
         );
     }
+}
+
+#[test]
+fn what_needs_agents_waits_for_them_after_a_fail_over() {
+    let start = PutFault::Start {
+        reason: Reason::Starting,
+        ours: false,
+    };
+    let (short, pause_max) = (Duration::from_millis(1), Duration::from_millis(100));
+    for attempt in [1, PUT_STARTS_MAX + 1, CALLS_MAX - 1] {
+        let next = after_put(start, attempt, LONG, 3);
+        assert!(matches!(next, Next::Again(pause) if pause <= pause_max), "{next:?}");
+        let next = after_get(&[ReadFault::Awaited], attempt, LONG, 3);
+        assert!(matches!(next, Next::Again(pause) if pause <= pause_max), "{next:?}");
+    }
+    assert!(!again(after_put(start, CALLS_MAX, LONG, 3)));
+    assert!(!again(after_get(&[ReadFault::Awaited], CALLS_MAX, LONG, 3)));
+    assert!(!again(after_get(&[ReadFault::Awaited], 1, short, 3)));
 }
 
 #[test]

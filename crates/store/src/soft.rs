@@ -63,6 +63,12 @@ impl Contact {
         self.attached && self.acknowledged && self.suspect_since.is_none()
     }
 
+    /// Whether a former leader knew it, and this one waits for it to say that it knows the new one.
+    /// Some heartbeats after a fail-over that is so of none that lives.
+    pub(crate) const fn is_awaited(&self) -> bool {
+        !self.acknowledged
+    }
+
     /// Whether it has more to do than it can.
     pub(crate) const fn is_overloaded(&self) -> bool {
         self.load_permille >= OVERLOADED_PERMILLE

@@ -281,6 +281,22 @@ fn put_started(
     }
 }
 
+/// Why no replica can be granted. After a fail-over the leader knows from the log which agents
+/// hold an object, but where they are reached only once they mount again; until they do, or are
+/// given up, the object is not lost.
+fn unreachable_reason(replicas: &[Vec<Extent>], desk: &Desk<'_>) -> Reason {
+    let awaited = |extent: &Extent| {
+        let agent = extent.slab.agent;
+        let is_known = |agent: &larder_store::Agent| !agent.segments().is_empty();
+        desk.agents.get(agent).is_none() && desk.state.agent(agent).is_some_and(is_known)
+    };
+    if replicas.iter().flatten().any(awaited) {
+        Reason::Starting
+    } else {
+        Reason::ReplicasLost
+    }
+}
+
 fn payload_bytes(extents: &[Extent]) -> u64 {
     extents
         .iter()
@@ -312,12 +328,13 @@ fn located(tenant: Option<&TenantId>, results: Vec<ItemResult>, desk: &Desk<'_>)
             object_bytes: size_bytes,
             key: &[],
         };
-        let replicas: Vec<ReplicaGrant> = replicas
+        let located = replicas;
+        let replicas: Vec<ReplicaGrant> = located
             .iter()
             .filter_map(|extents| replica_grant(extents, &terms, desk))
             .collect();
         if replicas.is_empty() {
-            return Err(CallError::new(Reason::ReplicasLost));
+            return Err(CallError::new(unreachable_reason(&located, desk)));
         }
         let own: usize = replicas.iter().map(|one| grant_bytes(&one.extents)).sum();
         if bytes > 0 && bytes + own > GRANTS_BYTES_MAX {

@@ -11,6 +11,7 @@ use crate::place::{Candidate, Need, Site, Wanted, hosts};
 use crate::quota::{Charge, Exceeded};
 use crate::reply::Refusal;
 use crate::request::{MAX_REPLICAS, PutMode, Request};
+use crate::soft::Contact;
 use crate::state::{Agent, State, Tenant};
 
 /// What an accepted start asks for.
@@ -258,13 +259,13 @@ impl Leader {
                 if few {
                     Reason::TooFewAgents
                 } else {
-                    Reason::NoAgents
+                    self.no_agents()
                 },
                 detail,
             );
         }
         if ask.strict {
-            enough_hosts(asked, &known_sites, &sites)?;
+            enough_hosts(asked, &known_sites, &sites, self.no_agents())?;
         }
         let fitting = || hosts(candidates.iter().map(|c| c.site));
         if candidates.is_empty() || (ask.strict && fitting() < asked) {
@@ -279,6 +280,16 @@ impl Leader {
             );
         }
         Ok((candidates, slab_bytes))
+    }
+
+    /// Why agents that are mounted take nothing: right after a fail-over they will soon.
+    fn no_agents(&self) -> Reason {
+        let mut contacts = self.soft.contacts.values();
+        if contacts.any(Contact::is_awaited) {
+            Reason::Starting
+        } else {
+            Reason::NoAgents
+        }
     }
 
     /// Whether an agent that held nothing else would hold a replica in several pieces.
@@ -300,7 +311,12 @@ fn needed(size_bytes: u64, replicas: u8) -> Result<(Need, Charge), Stop> {
 }
 
 /// Refuses what wants more replicas than there are hosts for them.
-fn enough_hosts(asked: usize, known: &[Site<'_>], answer: &[Site<'_>]) -> Result<(), Stop> {
+fn enough_hosts(
+    asked: usize,
+    known: &[Site<'_>],
+    answer: &[Site<'_>],
+    too_few: Reason,
+) -> Result<(), Stop> {
     let count = |sites: &[Site<'_>]| hosts(sites.iter().copied());
     let (known, answering) = (count(known), count(answer));
     if answering >= asked {
@@ -317,7 +333,7 @@ fn enough_hosts(asked: usize, known: &[Site<'_>], answer: &[Site<'_>]) -> Result
         if known < asked {
             Reason::TooFewHosts
         } else {
-            Reason::NoAgents
+            too_few
         },
         detail,
     )

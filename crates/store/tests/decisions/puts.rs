@@ -202,8 +202,8 @@ fn a_put_of_a_former_epoch_ends_only_if_it_was_complete() {
     assert!(matches!(world.taken(unanswered), Some(Err(r)) if r.reason == Reason::NotLeader));
     assert_eq!(
         world.reason(World::start("red", "k", 1)),
-        Reason::NoAgents,
-        "none has mounted"
+        Reason::Starting,
+        "none has mounted yet, but two will"
     );
     world.settle();
     assert_eq!(
