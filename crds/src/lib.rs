@@ -68,8 +68,8 @@ pub use node::{
     NodeCapability, NodeDrain,
 };
 pub use pool::{
-    CachePool, CachePoolSpec, CachePoolStatus, Drain, Masters, Medium, Nodes, NodesStatus,
-    Overcommit, Phase, Placement, Quotas, Tier,
+    CachePool, CachePoolSpec, CachePoolStatus, Drain, MasterStorage, Masters, MastersStatus,
+    Medium, Nodes, NodesStatus, Overcommit, Phase, Placement, Quotas, Tier,
 };
 pub use pool_file::PoolFile;
 pub use problem::{Problem, Problems};
@@ -79,8 +79,8 @@ pub use quota::{
     Pinned, QuotaRef, QuotaRow, TenantSelector,
 };
 pub use settings::{
-    EventsSettings, Figures, MasterSettings, PoolSettings, QuotaSettings, SubjectSettings,
-    TenantChoice, TenantSettings,
+    EventsSettings, Figures, MasterSettings, PoolSettings, QuotaSettings, StorageSettings,
+    SubjectSettings, TenantChoice, TenantSettings,
 };
 pub use tenant::{
     Access, CacheTenant, CacheTenantSpec, CacheTenantStatus, Limit, PoolRef, ServiceAccountRef,

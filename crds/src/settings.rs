@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::DEFAULT_NAMESPACE;
-use crate::pool::{CachePool, Overcommit, Tier};
+use crate::pool::{CachePool, MasterStorage, Overcommit, Tier};
 use crate::problem::{Problem, Problems};
 use crate::quantity::Quantity;
 use crate::tenant::{Access, CacheTenant, Subject};
@@ -27,6 +27,9 @@ const MIN_SLAB_BYTES: u64 = 2 << 20;
 /// Largest slab, in bytes: with [`MAX_SLABS`] of them a segment has 16 TiB, more than any node.
 const MAX_SLAB_BYTES: u64 = 1 << 30;
 
+/// Smallest volume of a master, in bytes.
+const MIN_STORAGE_BYTES: u64 = 1 << 30;
+
 /// A pool in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSettings {
@@ -36,6 +39,8 @@ pub struct PoolSettings {
     pub name: String,
     /// Number of masters.
     pub masters: u32,
+    /// The volume of each master; `None` means a folder that goes with its pod.
+    pub master_storage: Option<StorageSettings>,
     /// Labels that a node must carry; empty means every node.
     pub node_selector: BTreeMap<String, String>,
     /// `nodes.count`: how many matching nodes are used; `None` means all of them.
@@ -61,6 +66,15 @@ pub struct PoolSettings {
     pub overcommit: Overcommit,
     /// What the masters are told besides.
     pub master: MasterSettings,
+}
+
+/// A volume of a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageSettings {
+    /// Size in bytes; at least 1 GiB.
+    pub size_bytes: u64,
+    /// Name of the StorageClass; `None` means the cluster's default.
+    pub class_name: Option<String>,
 }
 
 /// A tenant in numbers.
@@ -125,6 +139,8 @@ impl CachePool {
             let message = "must be 1, 3 or 5: an even number survives no more losses than one less";
             problems.push(Problem::new("spec.masters.replicas", message));
         }
+        let master_storage = self.spec.masters.storage.as_ref();
+        let master_storage = master_storage.and_then(|storage| storage.numbers(&mut problems));
         let replica_factor = self.spec.placement.replica_factor;
         let node_count = self.spec.nodes.count;
         if replica_factor == 0 || node_count.is_some_and(|n| n > 0 && replica_factor > n) {
@@ -150,6 +166,7 @@ impl CachePool {
             namespace: namespace_of(self.metadata.namespace.as_deref()),
             name,
             masters: self.spec.masters.replicas,
+            master_storage,
             node_selector: self.spec.nodes.selector.clone(),
             node_count,
             drain_deadline_s: self.spec.nodes.drain.deadline_seconds,
@@ -161,6 +178,20 @@ impl CachePool {
             replica_factor,
             overcommit: self.spec.quotas.overcommit,
             master,
+        })
+    }
+}
+
+impl MasterStorage {
+    fn numbers(&self, problems: &mut Vec<Problem>) -> Option<StorageSettings> {
+        let path = "spec.masters.storage.size";
+        let size_bytes = bytes_of(&self.size, path, problems)?;
+        if size_bytes < MIN_STORAGE_BYTES {
+            problems.push(Problem::new(path, "must be at least 1Gi"));
+        }
+        Some(StorageSettings {
+            size_bytes,
+            class_name: self.storage_class_name.clone(),
         })
     }
 }

@@ -24,6 +24,8 @@ pub enum ChildKind {
     ConfigMap,
     /// How masters are found.
     Service,
+    /// How many masters may be evicted at a time.
+    PodDisruptionBudget,
     /// The masters.
     StatefulSet,
     /// The agents.
@@ -34,12 +36,13 @@ pub enum ChildKind {
 
 impl ChildKind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ServiceAccount,
         Self::RoleBinding,
         Self::ClusterRoleBinding,
         Self::ConfigMap,
         Self::Service,
+        Self::PodDisruptionBudget,
         Self::StatefulSet,
         Self::DaemonSet,
         Self::CacheNode,
@@ -54,6 +57,7 @@ impl ChildKind {
             Self::ClusterRoleBinding => "ClusterRoleBinding",
             Self::ConfigMap => "ConfigMap",
             Self::Service => "Service",
+            Self::PodDisruptionBudget => "PodDisruptionBudget",
             Self::StatefulSet => "StatefulSet",
             Self::DaemonSet => "DaemonSet",
             Self::CacheNode => "CacheNode",
@@ -69,6 +73,7 @@ impl ChildKind {
             Self::ClusterRoleBinding => ("rbac.authorization.k8s.io", "v1", "clusterrolebindings"),
             Self::ConfigMap => ("", "v1", "configmaps"),
             Self::Service => ("", "v1", "services"),
+            Self::PodDisruptionBudget => ("policy", "v1", "poddisruptionbudgets"),
             Self::StatefulSet => ("apps", "v1", "statefulsets"),
             Self::DaemonSet => ("apps", "v1", "daemonsets"),
             Self::CacheNode => (larder_crds::GROUP, larder_crds::VERSION, "cachenodes"),

@@ -56,6 +56,17 @@ pub enum MasterError {
         /// The start of what it said.
         body: String,
     },
+    /// Some answered, and none of them leads.
+    #[error(
+        "no master leads: {answered} of {asked} answer; they elect one while more than half of all \
+         run"
+    )]
+    NoLeader {
+        /// How many answered.
+        answered: u32,
+        /// How many have an address.
+        asked: u32,
+    },
     /// It answered something else than the document that was asked for.
     #[error("the master's answer to {path} is not understood; check that versions fit")]
     Document {

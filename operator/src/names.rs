@@ -83,7 +83,7 @@ impl PoolId {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// The masters: StatefulSet, ServiceAccount, client Service, ConfigMap.
+    /// The masters: StatefulSet, ServiceAccount, client Service, ConfigMap, disruption budget.
     #[must_use]
     pub fn master(&self) -> String {
         format!("{}-master", self.name)
@@ -133,10 +133,39 @@ impl PoolId {
         format!("{NODE_LABEL_PREFIX}{}", self.uid)
     }
 
-    /// Host of the masters inside the cluster.
+    /// One master of several, from 0: its pod, and its name in the pool.
+    #[must_use]
+    pub fn master_pod(&self, ordinal: u32) -> String {
+        format!("{}-{ordinal}", self.master())
+    }
+
+    /// The masters' host inside the cluster: whichever of them is ready.
     #[must_use]
     pub fn master_host(&self) -> String {
         format!("{}.{}.svc", self.master(), self.namespace)
+    }
+
+    /// The host that stands for the addresses of all masters, ready or not.
+    #[must_use]
+    pub fn masters_host(&self) -> String {
+        format!("{}.{}.svc", self.masters(), self.namespace)
+    }
+
+    /// `host:port` of one master of several. It stays when the pod is made again.
+    #[must_use]
+    pub fn master_addr(&self, ordinal: u32) -> String {
+        let pod = self.master_pod(ordinal);
+        format!("{pod}.{}:{MASTER_PORT}", self.masters_host())
+    }
+
+    /// What clients and agents are given to find the masters: each of several by its own name,
+    /// since a Service that chooses one may choose the same standby again and again.
+    #[must_use]
+    pub fn master_addrs(&self, masters: u32) -> Vec<String> {
+        if masters == 1 {
+            return vec![format!("{}:{MASTER_PORT}", self.master_host())];
+        }
+        (0..masters).map(|one| self.master_addr(one)).collect()
     }
 
     /// The folder of the pool's socket on each node, which engine pods mount. It depends on

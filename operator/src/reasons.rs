@@ -63,6 +63,8 @@ pub enum ConditionType {
     Accepted,
     /// A master leads and answers.
     LeaderElected,
+    /// All masters lead or follow.
+    MastersReady,
     /// All wanted nodes have a ready agent.
     NodesReady,
     /// Nodes that should leave the pool cannot move their objects.
@@ -88,6 +90,7 @@ impl ConditionType {
         match self {
             Self::Accepted => "Accepted",
             Self::LeaderElected => "LeaderElected",
+            Self::MastersReady => "MastersReady",
             Self::NodesReady => "NodesReady",
             Self::ScaleInBlocked => "ScaleInBlocked",
             Self::Guaranteed => "Guaranteed",
@@ -125,7 +128,8 @@ reasons! {
     PoolFull Warning ["CacheTenant" Accepted "False", "CacheQuota" Accepted "False"]
         "The tenants and quotas of the pool no longer fit one ConfigMap of 1 MiB. Use fewer \
          subjects, or fewer quotas.";
-    NotAccepted Warning ["CachePool" LeaderElected "False", "CachePool" NodesReady "False",
+    NotAccepted Warning ["CachePool" LeaderElected "False", "CachePool" MastersReady "False",
+        "CachePool" NodesReady "False",
         "CachePool" Ready "False", "CacheTenant" Ready "False", "CacheQuota" Ready "False"]
         "See the condition Accepted.";
     Leading Normal ["CachePool" LeaderElected "True"]
@@ -136,6 +140,17 @@ reasons! {
         "CachePool" ScaleInBlocked "True", "CacheTenant" Ready "False",
         "CacheQuota" Ready "False"]
         "The master does not answer the operator; the message says how the call failed.";
+    Electing Normal ["CachePool" LeaderElected "False", "CachePool" Ready "False"]
+        "No master leads at the moment. More than half of them answer and elect one by themselves, \
+         within seconds.";
+    QuorumLost Warning ["CachePool" LeaderElected "False", "CachePool" Ready "False"]
+        "Half of the masters or more do not answer, so none may lead. Objects stay where they are. \
+         Start the masters that the message counts again, as the message says; nothing is lost \
+         then. Delete no volume, and without spec.masters.storage no pod.";
+    AllMastersReady Normal ["CachePool" MastersReady "True"]
+        "One master leads, and all others follow it.";
+    MastersStarting Normal ["CachePool" MastersReady "False"]
+        "Fewer masters are ready than there should be. The pool serves while more than half are.";
     AllReady Normal ["CachePool" NodesReady "True"]
         "Every wanted node has a ready agent.";
     AgentsStarting Normal ["CachePool" NodesReady "False", "CachePool" Ready "False"]

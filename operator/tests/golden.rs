@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use larder_crds::{CacheNode, CachePool, CacheTenant, Document, parse_documents};
 use larder_operator::child::{Child, ChildKind};
@@ -22,12 +23,17 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 const SAMPLE: &str = include_str!("../../manifests/samples/pool-small.yaml");
+const SAMPLE_HA: &str = include_str!("../../manifests/samples/pool-ha.yaml");
 const ACCOUNT: &str = "larder-system/larder-operator";
 
 fn sample() -> (CachePool, Vec<Arc<CacheTenant>>) {
+    read(SAMPLE)
+}
+
+fn read(text: &str) -> (CachePool, Vec<Arc<CacheTenant>>) {
     let mut pools = Vec::new();
     let mut tenants = Vec::new();
-    for (at, document) in parse_documents(SAMPLE, "sample")
+    for (at, document) in parse_documents(text, "sample")
         .expect("valid")
         .into_iter()
         .enumerate()
@@ -62,10 +68,13 @@ fn config() -> Config {
 }
 
 fn children() -> (ValidPool, Vec<Child>) {
-    let (pool, tenants) = sample();
+    children_of(SAMPLE)
+}
+
+fn children_of(text: &str) -> (ValidPool, Vec<Child>) {
+    let (pool, tenants) = read(text);
     let pool = validate(&pool).expect("valid");
     let tenants = claims::accepted(&tenants, &claims::reserved(&pool.id, ACCOUNT));
-    assert_eq!(tenants.len(), 2);
     let inputs = Inputs {
         config: &config(),
         operator_account: ACCOUNT,
@@ -75,6 +84,79 @@ fn children() -> (ValidPool, Vec<Child>) {
     };
     let children = build(&pool, &inputs);
     (pool, children)
+}
+
+/// Those that several masters need otherwise than one.
+#[test]
+fn the_objects_of_a_pool_with_three_masters() {
+    let (pool, children) = children_of(SAMPLE_HA);
+    assert_eq!(pool.settings.masters, 3);
+    for child in &children {
+        strictly(child);
+        if !is_same_for_one(child) {
+            let kind = child.key.kind.text();
+            compare(&format!("{kind}-{}", child.key.name), &child.body);
+        }
+    }
+    let (_, tenants) = read(SAMPLE_HA);
+    let settings = tenants[0].settings().expect("valid");
+    let child = tenant::build::build(&tenants[0], &pool.id, 3, &settings);
+    compare(&format!("ConfigMap-{}", child.key.name), &child.body);
+}
+
+fn is_same_for_one(child: &Child) -> bool {
+    use ChildKind::{ConfigMap, DaemonSet, PodDisruptionBudget, Service, StatefulSet};
+    let name = child.key.name.as_str();
+    match child.key.kind {
+        Service | StatefulSet | DaemonSet | PodDisruptionBudget => false,
+        ConfigMap => !["pool-ha-master", "pool-ha-agent"].contains(&name),
+        _ => true,
+    }
+}
+
+/// A quorum stays whatever is evicted, and one master alone stands in the way of no drain.
+#[test]
+fn budgets_leave_a_quorum() {
+    let spare = |masters: u32| {
+        let text = SAMPLE_HA.replace("replicas: 3", &format!("replicas: {masters}"));
+        let (_, children) = children_of(&text);
+        let kind = ChildKind::PodDisruptionBudget;
+        let budget = children.iter().find(|child| child.key.kind == kind);
+        budget.map(|child| child.body["spec"]["maxUnavailable"].clone())
+    };
+    assert_eq!(spare(1), None);
+    assert_eq!(spare(3), Some(Value::from(1)));
+    assert_eq!(spare(5), Some(Value::from(2)));
+}
+
+/// Each master finds its own name in the file that its pod chooses, and all find the same members.
+#[test]
+fn masters_find_their_files_and_one_another() {
+    let (_, children) = children_of(SAMPLE_HA);
+    let of = |kind, name: &str| {
+        let found = children
+            .iter()
+            .find(|child| child.key.kind == kind && child.key.name == name);
+        found.expect("one").body.clone()
+    };
+    let set = of(ChildKind::StatefulSet, "pool-ha-master");
+    let args = &set["spec"]["template"]["spec"]["containers"][0]["args"];
+    assert_eq!(args[1], "/etc/larder/config/$(POD_NAME).json");
+    let files = of(ChildKind::ConfigMap, "pool-ha-master");
+    let files = files["data"].as_object().expect("files");
+    assert_eq!(files.len(), 3);
+    for ordinal in 0..3 {
+        let name = format!("pool-ha-master-{ordinal}");
+        let file = files[&format!("{name}.json")].as_str().expect("a text");
+        let file: Value = serde_json::from_str(file).expect("JSON");
+        assert_eq!(file["name"], name);
+        let member = &file["members"][ordinal];
+        assert_eq!(member["name"], name);
+        assert_eq!(
+            member["addr"],
+            format!("{name}.pool-ha-masters.cache.svc:7400")
+        );
+    }
 }
 
 fn compare(name: &str, object: &Value) {
@@ -103,7 +185,7 @@ fn the_connection_of_a_tenant() {
     let (pool, tenants) = sample();
     let pool = validate(&pool).expect("valid");
     let settings = tenants[0].settings().expect("valid");
-    let child = tenant::build::build(&tenants[0], &pool.id, &settings);
+    let child = tenant::build::build(&tenants[0], &pool.id, 1, &settings);
     strictly(&child);
     compare(&format!("ConfigMap-{}", child.key.name), &child.body);
 }
@@ -165,6 +247,7 @@ fn strictly(child: &Child) {
         ChildKind::ClusterRoleBinding => through::<ClusterRoleBinding>(child),
         ChildKind::ConfigMap => through::<ConfigMap>(child),
         ChildKind::Service => through::<Service>(child),
+        ChildKind::PodDisruptionBudget => through::<PodDisruptionBudget>(child),
         ChildKind::StatefulSet => through::<StatefulSet>(child),
         ChildKind::DaemonSet => through::<DaemonSet>(child),
         ChildKind::CacheNode => through::<CacheNode>(child),

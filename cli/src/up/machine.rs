@@ -159,6 +159,7 @@ mod tests {
             namespace: "default".to_owned(),
             name: "big".to_owned(),
             masters: 1,
+            master_storage: None,
             node_selector: std::collections::BTreeMap::new(),
             node_count: Some(agents),
             drain_deadline_s: 600,

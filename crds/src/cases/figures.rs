@@ -11,6 +11,11 @@ pub(super) fn guarantee(guaranteed: &str, limit: &str) -> Vec<Edit> {
     )
 }
 
+/// A volume of so many bytes for each master.
+pub(super) fn storage(size: &str) -> Vec<Edit> {
+    set("/spec/masters", json!({ "storage": { "size": size } }))
+}
+
 /// The bound that every size has. Beyond it a size of a tier breaks other rules too.
 pub(super) fn size_cases() -> Vec<Case> {
     let case = |kind, at, path| Case::new(kind, at, path, TOO_LARGE);
@@ -26,6 +31,13 @@ pub(super) fn size_cases() -> Vec<Case> {
         )
         .passes(set(SLAB, "1Gi"))
         .fails(set(SLAB, "5Pi")),
+        case(
+            Kind::Pool,
+            "spec.masters.storage.size",
+            "spec.masters.storage.size",
+        )
+        .passes(storage("4Pi"))
+        .fails(storage("5Pi")),
         case(Kind::Tenant, "spec.limit.bytes", "spec.limit.bytes")
             .passes(set("/spec/limit/bytes", "4Pi"))
             .fails(set("/spec/limit/bytes", "5Pi"))

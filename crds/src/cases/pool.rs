@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::figures::storage;
 use super::{Case, Kind, SIZE, SLAB, set, set2, sizes, tier};
 
 pub(super) fn pool_cases() -> Vec<Case> {
@@ -50,6 +51,29 @@ pub(super) fn pool_cases() -> Vec<Case> {
         .passes(masters(5))
         .fails(masters(2))
         .fails(masters(4)),
+        case(
+            "spec.masters",
+            "spec.masters.replicas",
+            "cannot be changed; create another pool",
+        )
+        .on_update()
+        .passes(masters(1))
+        .fails(masters(3)),
+        case(
+            "spec.masters",
+            "spec.masters",
+            "cannot be changed, as volumes of a StatefulSet cannot; create another pool",
+        )
+        .on_update()
+        .passes(set("/spec/masters", json!({})))
+        .fails(storage("1Gi")),
+        case(
+            "spec.masters.storage.size",
+            "spec.masters.storage.size",
+            "must be at least 1Gi: the log and two snapshots of the pool lie there",
+        )
+        .passes(storage("1Gi"))
+        .fails(storage("1G")),
         case(
             "spec.tiers",
             "spec.tiers",

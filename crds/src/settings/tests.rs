@@ -37,6 +37,7 @@ fn a_minimal_pool_gets_the_defaults() {
             namespace: "default".into(),
             name: "demo".into(),
             masters: 1,
+            master_storage: None,
             node_selector: BTreeMap::new(),
             node_count: None,
             drain_deadline_s: 600,

@@ -136,6 +136,7 @@ mod tests {
             namespace: "apps".into(),
             name: "p".into(),
             masters: 1,
+            master_storage: None,
             node_selector: BTreeMap::new(),
             node_count: count,
             drain_deadline_s: 600,

@@ -75,7 +75,7 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
         apply::add_finalizer(context, pool).await?;
     }
     let id = PoolId::of(pool);
-    let seen = observe::observe(context, &id).await;
+    let seen = observe::observe(context, pool).await;
     let mut more = false;
     let outcome = match validate::validate(pool) {
         Err(refused) => status::Outcome::Refused(refused),

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams};
+use larder_crds::{CachePool, MastersStatus};
 use serde_json::Value;
 
 use crate::child::{ChildKey, ChildKind, Standing};
 use crate::context::Context;
-use crate::master_api::{Looks, MasterView};
+use crate::master_api::{Looks, MasterError, MasterView};
 use crate::names::PoolId;
 use crate::node::facts::NodeFacts;
+use crate::reasons::{ConditionType, Reason};
 
 /// Most events that are read; the controller repeats one rather than writing many.
 const EVENTS_MAX: u32 = 20;
@@ -22,7 +24,11 @@ pub struct Seen {
     pub standing: Standing,
     /// Every node.
     pub nodes: Vec<NodeFacts>,
-    /// The master.
+    /// How many masters there should be and how many are ready.
+    pub masters: MastersStatus,
+    /// Whether each master has a volume of its own.
+    pub has_volumes: bool,
+    /// The master that leads.
     pub master: MasterSeen,
     /// Why agents' pods cannot be made, if they cannot.
     pub refusal: Option<String>,
@@ -35,6 +41,8 @@ pub enum MasterSeen {
     Starting,
     /// It did not answer; the text says why.
     Silent(String),
+    /// None of several leads that did before; so many answer.
+    Leaderless(u32),
     /// It answered.
     Leads(Looks),
 }
@@ -52,7 +60,8 @@ impl MasterSeen {
 
 /// Looks at everything. It asks the master, and reads nothing from the API server: the watches
 /// know it already.
-pub async fn observe(context: &Context, id: &PoolId) -> Seen {
+pub async fn observe(context: &Context, pool: &CachePool) -> Seen {
+    let id = &PoolId::of(pool);
     let standing = context.stores.of_pool(id);
     let nodes = context.stores.nodes.state();
     let mut nodes: Vec<NodeFacts> = nodes.iter().map(|node| NodeFacts::of(node)).collect();
@@ -65,13 +74,13 @@ pub async fn observe(context: &Context, id: &PoolId) -> Seen {
     let masters = standing.get(&key(ChildKind::StatefulSet, id.master()));
     let ready = masters
         .and_then(|set| set["status"]["readyReplicas"].as_u64())
+        .and_then(|ready| u32::try_from(ready).ok())
         .unwrap_or(0);
-    let master = if ready == 0 {
-        context.masters.forget(&id.uid);
-        MasterSeen::Starting
-    } else {
-        look(context, id).await
+    let masters = MastersStatus {
+        desired: pool.spec.masters.replicas,
+        ready,
     };
+    let master = look(context, id, &masters, has_led(pool)).await;
     let refusal = match lacking_agents(&standing) {
         Some(set) => refusal(context, id, set).await,
         None => None,
@@ -79,6 +88,8 @@ pub async fn observe(context: &Context, id: &PoolId) -> Seen {
     Seen {
         standing,
         nodes,
+        masters,
+        has_volumes: pool.spec.masters.storage.is_some(),
         master,
         refusal,
     }
@@ -110,21 +121,52 @@ async fn refusal(context: &Context, id: &PoolId, set: &str) -> Option<String> {
     }
 }
 
-async fn look(context: &Context, id: &PoolId) -> MasterSeen {
-    match context.master_api.look(id).await {
+/// Whether a master of the pool led before. Then no ready one means a loss and not a beginning.
+fn has_led(pool: &CachePool) -> bool {
+    let conditions = pool.status.as_ref().map(|status| &status.conditions);
+    let kind = ConditionType::LeaderElected.text();
+    let found = conditions
+        .into_iter()
+        .flatten()
+        .find(|one| one.type_ == kind);
+    let after = [Reason::MasterNotReached, Reason::Electing, Reason::QuorumLost];
+    found.is_some_and(|one| {
+        one.status == "True" || after.iter().any(|reason| reason.text() == one.reason)
+    })
+}
+
+async fn look(
+    context: &Context,
+    id: &PoolId,
+    masters: &MastersStatus,
+    has_led: bool,
+) -> MasterSeen {
+    // One that is alone and not ready need not be asked.
+    let may_be_leaderless = masters.desired > 1 && has_led;
+    if masters.ready == 0 && !may_be_leaderless {
+        context.masters.forget(&id.uid);
+        return MasterSeen::Starting;
+    }
+    let error = match context.master_api.look(id).await {
         Ok(view) => {
             context.masters.set(&id.uid, Arc::new(view));
-            match context.masters.get(&id.uid) {
-                Some(looks) => MasterSeen::Leads(looks),
-                None => MasterSeen::Starting,
-            }
+            let looks = context.masters.get(&id.uid);
+            return looks.map_or(MasterSeen::Starting, MasterSeen::Leads);
         }
-        Err(error) => {
-            context.masters.forget(&id.uid);
-            let error = larder_telemetry::error_chain(&error);
-            tracing::warn!(pool = id.key(), error, "the master was not reached");
-            MasterSeen::Silent(error)
-        }
+        Err(error) => error,
+    };
+    context.masters.forget(&id.uid);
+    let answered = match &error {
+        MasterError::NoLeader { answered, .. } => Some(*answered),
+        MasterError::Unreachable { .. } | MasterError::Slow { .. } if masters.ready == 0 => Some(0),
+        _ => None,
+    };
+    let error = larder_telemetry::error_chain(&error);
+    tracing::warn!(pool = id.key(), error, "the master was not reached");
+    match answered {
+        Some(answered) if may_be_leaderless => MasterSeen::Leaderless(answered),
+        Some(_) => MasterSeen::Starting,
+        None => MasterSeen::Silent(error),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The status of a pool: pure until the one patch, which is sent only when something differs.
 
 use kube::{Resource, ResourceExt};
-use larder_crds::{CachePool, CachePoolStatus, NodesStatus, Phase, rounded};
+use larder_crds::{CachePool, CachePoolStatus, MastersStatus, NodesStatus, Phase, rounded};
 
 use super::build::Owner;
 use super::observe::{MasterSeen, Seen, ready_agents};
@@ -63,7 +63,7 @@ impl Outcome {
 /// The conditions of a pool.
 #[must_use]
 pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
-    use ConditionType::{Accepted, LeaderElected, NodesReady, Ready};
+    use ConditionType::{Accepted, LeaderElected, MastersReady, NodesReady, Ready};
     let members = match outcome {
         Outcome::Applied(members) => members,
         Outcome::Refused(refused) => {
@@ -78,13 +78,15 @@ pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
             return vec![
                 refused.clone(),
                 not(LeaderElected),
+                not(MastersReady),
                 not(NodesReady),
                 not(Ready),
             ];
         }
     };
     let accepted = Wanted::new(Accepted, true, Reason::Accepted, "the spec is carried out");
-    let master = master_condition(&seen.master);
+    let master = master_condition(seen);
+    let masters = masters_condition(&seen.masters);
     let ready = ready_agents(&seen.standing);
     let nodes = nodes_condition(members, ready, seen.refusal.as_deref());
     let scale_in = scale_in::condition(members);
@@ -106,22 +108,61 @@ pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
         let message = format!("{ready} of {} nodes serve", members.desired);
         Wanted::new(Ready, true, Reason::Serving, message)
     };
-    let mut wanted = vec![accepted, master, nodes, scale_in, serves];
+    let mut wanted = vec![accepted, master, masters, nodes, scale_in, serves];
     wanted.extend(seen.master.view().map(overcommit_condition));
     wanted
 }
 
-fn master_condition(master: &MasterSeen) -> Wanted {
+fn masters_condition(masters: &MastersStatus) -> Wanted {
+    let message = format!("{} of {} masters are ready", masters.ready, masters.desired);
+    let all = masters.ready >= masters.desired;
+    let reason = if all {
+        Reason::AllMastersReady
+    } else {
+        Reason::MastersStarting
+    };
+    Wanted::new(ConditionType::MastersReady, all, reason, message)
+}
+
+/// What to do when too few masters answer for one of them to lead.
+fn quorum_lost(answered: u32, masters: &MastersStatus, has_volumes: bool) -> Wanted {
+    let desired = masters.desired;
+    let advice = if has_volumes {
+        "start them again with their volumes; nothing is lost then"
+    } else {
+        "let their containers start again and delete no pod: without spec.masters.storage its log \
+         goes with it"
+    };
+    let message = format!(
+        "{} of {desired} masters are down, and {} must answer: {advice}",
+        desired.saturating_sub(answered),
+        desired / 2 + 1,
+    );
+    Wanted::new(
+        ConditionType::LeaderElected,
+        false,
+        Reason::QuorumLost,
+        message,
+    )
+}
+
+fn master_condition(seen: &Seen) -> Wanted {
+    let masters = &seen.masters;
     let wanted = |status, reason, message: String| {
         Wanted::new(ConditionType::LeaderElected, status, reason, message)
     };
-    match master {
+    match &seen.master {
         MasterSeen::Starting => wanted(
             false,
             Reason::MasterStarting,
             "no pod of the masters is ready".to_owned(),
         ),
         MasterSeen::Silent(why) => wanted(false, Reason::MasterNotReached, why.clone()),
+        MasterSeen::Leaderless(answered) if *answered > masters.desired / 2 => {
+            let message = format!("{answered} of {} masters elect a leader", masters.desired);
+            wanted(false, Reason::Electing, message)
+        }
+        MasterSeen::Leaderless(answered) => quorum_lost(*answered, masters, seen.has_volumes),
         MasterSeen::Leads(looks) => wanted(
             true,
             Reason::Leading,
@@ -216,6 +257,7 @@ pub fn next(
             ready,
             draining: outcome.draining(),
         }),
+        masters: Some(seen.masters.clone()),
         // From the first reconcile on: an autoscaler gives up without it.
         selector: Some(selector.join(",")),
         ..CachePoolStatus::default()
@@ -235,7 +277,7 @@ pub fn next(
             status.leader = Some(looks.now.status.name.clone());
         }
         // What was last known; the condition says that it is old.
-        MasterSeen::Silent(_) => {
+        MasterSeen::Silent(_) | MasterSeen::Leaderless(_) => {
             status.capacity_bytes = old.capacity_bytes;
             status.used_bytes = old.used_bytes;
             status.objects = old.objects;
@@ -261,10 +303,9 @@ pub fn phase(conditions: &[larder_crds::Condition]) -> Phase {
     if !is_true(conditions, ConditionType::Accepted) {
         return Phase::Failed;
     }
-    match (
-        is_true(conditions, ConditionType::Ready),
-        is_true(conditions, ConditionType::NodesReady),
-    ) {
+    let is_whole = is_true(conditions, ConditionType::NodesReady)
+        && is_true(conditions, ConditionType::MastersReady);
+    match (is_true(conditions, ConditionType::Ready), is_whole) {
         (true, true) => Phase::Ready,
         (true, false) => Phase::Degraded,
         (false, _) => Phase::Pending,

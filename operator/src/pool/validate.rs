@@ -39,13 +39,6 @@ pub fn validate(pool: &CachePool) -> Result<ValidPool, Wanted> {
     let settings = pool
         .settings()
         .map_err(|problems| refuse(problems.to_string()))?;
-    if settings.masters != 1 {
-        let message = format!(
-            "spec.masters.replicas: this operator runs 1 master, not {}; set it to 1",
-            settings.masters
-        );
-        return Err(refuse(message));
-    }
     let id = PoolId::of(pool);
     if id.uid.is_empty() {
         return Err(refuse("metadata.uid is missing".to_owned()));
@@ -63,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_masters_are_refused_with_the_field() {
+    fn masters_are_one_three_or_five() {
         let pool = |replicas: u32| -> CachePool {
             let pool = serde_json::json!({
                 "apiVersion": "larder.dev/v1alpha1",
@@ -78,8 +71,11 @@ mod tests {
             });
             serde_json::from_value(pool).expect("a pool")
         };
-        assert!(validate(&pool(1)).is_ok());
-        let refused = validate(&pool(3)).expect_err("one only");
+        for replicas in [1, 3, 5] {
+            let pool = validate(&pool(replicas)).expect("valid");
+            assert_eq!(pool.settings.masters, replicas);
+        }
+        let refused = validate(&pool(2)).expect_err("no even number");
         assert!(
             refused.message.contains("spec.masters.replicas"),
             "{refused:?}"

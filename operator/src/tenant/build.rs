@@ -5,7 +5,7 @@ use larder_crds::{CacheTenant, TenantSettings};
 use serde_json::json;
 
 use crate::child::{Child, ChildKey, ChildKind};
-use crate::names::{MANAGED_BY, MANAGER, MASTER_PORT, PoolId, SOCKET_FILE};
+use crate::names::{MANAGED_BY, MANAGER, PoolId, SOCKET_FILE};
 
 /// Which ConfigMap it is.
 #[must_use]
@@ -17,15 +17,21 @@ pub fn connection_key(tenant: &CacheTenant) -> ChildKey {
     }
 }
 
-/// The connection. Nothing in it is secret: who a client is, its ServiceAccount token proves.
+/// The connection to a pool with so many masters. Nothing in it is secret: who a client is, its
+/// ServiceAccount token proves.
 #[must_use]
-pub fn build(tenant: &CacheTenant, pool: &PoolId, settings: &TenantSettings) -> Child {
-    let masters = format!("{}:{MASTER_PORT}", pool.master_host());
+pub fn build(
+    tenant: &CacheTenant,
+    pool: &PoolId,
+    masters: u32,
+    settings: &TenantSettings,
+) -> Child {
+    let masters = pool.master_addrs(masters);
     let folder = pool.socket_folder();
     let document = json!({
         "pool": pool.name,
         "tenant": settings.tenant_id,
-        "masters": [masters],
+        "masters": masters,
         "socket": format!("{folder}/{SOCKET_FILE}"),
         "audience": pool.audience(),
     });
@@ -41,7 +47,7 @@ pub fn build(tenant: &CacheTenant, pool: &PoolId, settings: &TenantSettings) -> 
     let data = json!({
         // One file for clients that read JSON, and the same as single values for `env`.
         "connection.json": format!("{document:#}\n"),
-        "LARDER_MASTERS": masters,
+        "LARDER_MASTERS": masters.join(","),
         "LARDER_TENANT": settings.tenant_id,
         "LARDER_SOCKET": format!("{folder}/{SOCKET_FILE}"),
         // The hostPath that an engine pod mounts at the same path.

@@ -90,6 +90,8 @@ pub(crate) struct State {
     pub(crate) untold: BTreeSet<String>,
     /// Whether masters start and never become ready.
     pub(crate) masters_hang: bool,
+    /// With `Some` only so many masters of each pool are ready.
+    pub(crate) masters_ready: Option<u32>,
     history: Vec<(u64, Key, Value)>,
     oldest: u64,
     version: u64,
@@ -275,6 +277,7 @@ impl State {
             refused: BTreeMap::new(),
             untold: BTreeSet::new(),
             masters_hang: false,
+            masters_ready: None,
             history: Vec::new(),
             oldest: 0,
             version: 1,
@@ -574,7 +577,10 @@ impl State {
         for (key, object) in &self.objects {
             let status = match key.0.as_str() {
                 "statefulsets" if self.masters_hang => json!({ "readyReplicas": 0 }),
-                "statefulsets" => json!({ "readyReplicas": object["spec"]["replicas"] }),
+                "statefulsets" => match self.masters_ready {
+                    Some(ready) => json!({ "readyReplicas": ready }),
+                    None => json!({ "readyReplicas": object["spec"]["replicas"] }),
+                },
                 "daemonsets" => {
                     let selector = &object["spec"]["template"]["spec"]["nodeSelector"];
                     let label = selector.as_object().and_then(|s| s.keys().next().cloned());

@@ -7,6 +7,7 @@ mod faults;
 mod lifecycle;
 mod load;
 mod master_http;
+mod master_replicas;
 mod master_settings;
 mod merge;
 mod quotas;

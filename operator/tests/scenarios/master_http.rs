@@ -1,7 +1,7 @@
 //! The master's administration port over HTTP, against documents as the master writes them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
@@ -176,7 +176,7 @@ fn tokens(token: &'static str) -> (Tokens, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn documents_are_read_and_changes_sent() {
     let (tokens, asked) = tokens("secret");
-    let masters = HttpMasters::at(tokens, serve().await);
+    let masters = HttpMasters::at(tokens, vec![serve().await]);
     let view = masters.look(&pool()).await.expect("a view");
     assert_eq!((view.status.objects, view.status.capacity_bytes), (2, 64));
     assert_eq!(view.tenants["team-a"].used_bytes, 8);
@@ -233,7 +233,7 @@ async fn documents_are_read_and_changes_sent() {
 
 #[tokio::test]
 async fn agents_are_drained_and_told_where_they_stand() {
-    let masters = HttpMasters::at(tokens("secret").0, serve().await);
+    let masters = HttpMasters::at(tokens("secret").0, vec![serve().await]);
     let pool = pool();
     let view = masters.look(&pool).await.expect("a view");
     let agent = &view.agents["n1"];
@@ -282,7 +282,7 @@ async fn each_pool_is_shown_its_own_token_and_a_new_one_in_time() {
 #[tokio::test]
 async fn failures_are_typed() {
     let addr = serve().await;
-    let masters = HttpMasters::at(tokens("wrong").0, addr.clone());
+    let masters = HttpMasters::at(tokens("wrong").0, vec![addr.clone()]);
     let error = masters.look(&pool()).await.expect_err("401");
     assert!(
         matches!(error, MasterError::Refused { status: 401, .. }),
@@ -292,7 +292,7 @@ async fn failures_are_typed() {
         name: "other".into(),
         ..pool()
     };
-    let masters = HttpMasters::at(tokens("secret").0, addr);
+    let masters = HttpMasters::at(tokens("secret").0, vec![addr]);
     assert!(matches!(
         masters.look(&other).await,
         Err(MasterError::Token { .. })
@@ -300,9 +300,91 @@ async fn failures_are_typed() {
     let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = closed.local_addr().expect("an address").to_string();
     drop(closed);
-    let masters = HttpMasters::at(tokens("secret").0, addr);
+    let masters = HttpMasters::at(tokens("secret").0, vec![addr]);
     assert!(matches!(
         masters.look(&pool()).await,
         Err(MasterError::Unreachable { .. })
     ));
+}
+
+/// A master that takes quotas while it leads, and says how many calls besides `/v1/status` came.
+#[derive(Clone, Debug, Default)]
+struct Replica {
+    leads: Arc<AtomicBool>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Replica {
+    fn of(leads: bool) -> Self {
+        let replica = Self::default();
+        replica.leads.store(leads, Ordering::Relaxed);
+        replica
+    }
+
+    async fn serve(&self) -> String {
+        let status = |State(one): State<Self>| async move {
+            let leads = one.leads.load(Ordering::Relaxed);
+            let role = if leads { "leader" } else { "standby" };
+            Json(json!({ "name": "m", "role": role, "objects": 0 }))
+        };
+        let set = |State(one): State<Self>| async move {
+            one.calls.fetch_add(1, Ordering::Relaxed);
+            if one.leads.load(Ordering::Relaxed) {
+                return StatusCode::NO_CONTENT.into_response();
+            }
+            let error = json!({ "error": { "reason": "not_leader" } });
+            (StatusCode::SERVICE_UNAVAILABLE, Json(error)).into_response()
+        };
+        let router = Router::new()
+            .route("/v1/status", get(status))
+            .route("/v1/quotas/{name}", put(set))
+            .with_state(self.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address").to_string();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        addr
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+fn team() -> QuotaPolicy {
+    QuotaPolicy {
+        quota: "team".into(),
+        figures: PolicyFigures::default(),
+    }
+}
+
+#[tokio::test]
+async fn calls_follow_the_leader() {
+    let (one, two) = (Replica::of(false), Replica::of(true));
+    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let gone = closed.local_addr().expect("an address").to_string();
+    drop(closed);
+    let addrs = vec![gone, one.serve().await, two.serve().await];
+    let masters = HttpMasters::at(tokens("secret").0, addrs);
+    masters.set_quota(&pool(), &team()).await.expect("found");
+    masters.set_quota(&pool(), &team()).await.expect("known");
+    assert_eq!(
+        (one.calls(), two.calls()),
+        (0, 2),
+        "no standby is asked what only a leader may do"
+    );
+    // The leader changes: the one that led refuses once, and is not asked again.
+    two.leads.store(false, Ordering::Relaxed);
+    one.leads.store(true, Ordering::Relaxed);
+    masters.set_quota(&pool(), &team()).await.expect("followed");
+    masters.set_quota(&pool(), &team()).await.expect("known");
+    assert_eq!((one.calls(), two.calls()), (2, 3));
+    // None leads, and it is said how many are there.
+    one.leads.store(false, Ordering::Relaxed);
+    let error = masters.set_quota(&pool(), &team()).await.expect_err("none");
+    let counts = (2, 3);
+    assert!(
+        matches!(error, MasterError::NoLeader { answered, asked } if (answered, asked) == counts),
+        "{error}"
+    );
+    assert!(error.is_retryable());
 }

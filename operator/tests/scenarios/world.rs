@@ -53,6 +53,8 @@ pub(crate) struct MasterState {
     pub(crate) signals: SignalsDocument,
     /// Whether calls fail.
     pub(crate) is_silent: bool,
+    /// With `Some` no master leads, and so many of three answer.
+    pub(crate) leaderless: Option<u32>,
     /// How long a call takes.
     pub(crate) delay: Duration,
     /// Calls that changed something.
@@ -78,13 +80,16 @@ impl FakeMaster {
     }
 
     async fn enter(&self) -> Result<(), MasterError> {
-        let (delay, is_silent) = self.with(|state| {
+        let (delay, is_silent, leaderless) = self.with(|state| {
             state.peak.1 += 1;
             state.peak.0 = state.peak.0.max(state.peak.1);
-            (state.delay, state.is_silent)
+            (state.delay, state.is_silent, state.leaderless)
         });
         wait(delay).await;
         self.with(|state| state.peak.1 -= 1);
+        if let Some(answered) = leaderless {
+            return Err(MasterError::NoLeader { answered, asked: 3 });
+        }
         if is_silent {
             let source = std::io::Error::other("no route").into();
             return Err(MasterError::Unreachable {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::files::{CONFIG_FOLDER, TOKEN_FOLDER};
 use super::master::{extend, mount};
-use super::{Owner, container, probe, pull_secrets};
+use super::{Owner, container, field, probe, pull_secrets};
 use crate::child::{Child, ChildKind};
 use crate::config::Config;
 use crate::names::{AGENT_METRICS_PORT, AGENT_PORT, SOCKET_ROOT, STATE_ROOT};
@@ -121,10 +121,6 @@ fn quantity(bytes: u64) -> String {
         number /= 1024;
     }
     format!("{number}Pi")
-}
-
-fn field(name: &str, path: &str) -> Value {
-    json!({ "name": name, "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": path } } })
 }
 
 #[cfg(test)]

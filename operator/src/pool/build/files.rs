@@ -1,5 +1,7 @@
 //! The configuration files of masters and agents, as they stand in ConfigMaps.
 
+use std::collections::BTreeMap;
+
 use larder_crds::TenantSettings;
 use serde_json::{Value, json};
 
@@ -22,13 +24,22 @@ pub(super) const MASTER_STATE_FOLDER: &str = "/var/lib/larder";
 /// Views that one tenant may hold on a node where its CacheTenant says nothing.
 const VIEW_SHARE: u64 = 4;
 
-/// The master's file. It holds nothing of tenants, so that a change of those restarts no master.
-pub(super) fn master(pool: &ValidPool) -> String {
+/// The masters' files by name. Each differs from the others only in the name of its master, which
+/// is that of the pod: the pod finds its own by it.
+pub(super) fn masters(pool: &ValidPool) -> BTreeMap<String, String> {
+    let file = |ordinal| {
+        let name = pool.id.master_pod(ordinal);
+        (format!("{name}.json"), master(pool, &name))
+    };
+    (0..pool.settings.masters).map(file).collect()
+}
+
+/// It holds nothing of tenants, so that a change of those restarts no master.
+fn master(pool: &ValidPool, name: &str) -> String {
     let settings = &pool.settings;
     let mut file = json!({
         "pool": settings.name,
-        // The only replica; each of several will get its own name as an argument.
-        "name": format!("{}-0", pool.id.master()),
+        "name": name,
         "client_addr": format!("0.0.0.0:{MASTER_PORT}"),
         "admin_addr": format!("0.0.0.0:{MASTER_ADMIN_PORT}"),
         "state_dir": MASTER_STATE_FOLDER,
@@ -39,6 +50,13 @@ pub(super) fn master(pool: &ValidPool) -> String {
         "replica_factor": settings.replica_factor,
         "log": { "format": "json", "filter": "info" },
     });
+    if settings.masters > 1 {
+        let member = |ordinal| {
+            let (name, addr) = (pool.id.master_pod(ordinal), pool.id.master_addr(ordinal));
+            json!({ "name": name, "addr": addr })
+        };
+        file["members"] = (0..settings.masters).map(member).collect();
+    }
     // Whoever reaches the pod reaches its endpoints: they have a name in the spec, or are none.
     super::master::extend(&mut file, Value::Object(settings.master.sections(true)));
     pretty(&file)
@@ -49,7 +67,7 @@ pub(super) fn agent(pool: &ValidPool) -> String {
     let settings = &pool.settings;
     pretty(&json!({
         "pool": settings.name,
-        "masters": [format!("{}:{MASTER_PORT}", pool.id.master_host())],
+        "masters": pool.id.master_addrs(settings.masters),
         "token_file": format!("{TOKEN_FOLDER}/token"),
         "data_addr": format!("0.0.0.0:{AGENT_PORT}"),
         "socket_path": format!("{}/{SOCKET_FILE}", pool.id.socket_folder()),

@@ -1,12 +1,12 @@
-//! The masters: their Services and their StatefulSet.
+//! The masters: their Services, their StatefulSet, and how many may be evicted at a time.
 
-use larder_crds::{EventsSettings, Quantity};
+use larder_crds::{EventsSettings, Quantity, StorageSettings};
 use serde_json::{Value, json};
 
 use super::files::{
     CONFIG_FOLDER, IDENTITY_FOLDER, MASTER_STATE_FOLDER, ROOT_KEY_FOLDER, TENANTS_FOLDER,
 };
-use super::{Owner, container, probe, pull_secrets};
+use super::{Owner, container, field, probe, pull_secrets};
 use crate::child::{Child, ChildKind};
 use crate::config::Config;
 use crate::names::{MASTER_ADMIN_PORT, MASTER_PORT};
@@ -68,24 +68,89 @@ pub(super) fn stateful_set(
     config: &Config,
     file: &str,
 ) -> Child {
-    let spec = json!({
+    let mut spec = json!({
         "spec": {
             "replicas": pool.settings.masters,
             "serviceName": pool.id.masters(),
+            // A pool begins when all of its masters answer, and after the loss of a quorum it goes
+            // on with any that make one: none of them may wait for another.
             "podManagementPolicy": "Parallel",
             "selector": { "matchLabels": owner.selector("master") },
             "updateStrategy": { "type": "RollingUpdate" },
             "template": {
                 "metadata": owner.template_metadata("master", file),
-                "spec": pod(pool, config),
+                "spec": pod(owner, pool, config),
             },
         },
     });
+    if let Some(storage) = &pool.settings.master_storage {
+        spec["spec"]["volumeClaimTemplates"] = json!([claim(owner, storage)]);
+    }
     owner.child(ChildKind::StatefulSet, pool.id.master(), "master", spec)
 }
 
-fn pod(pool: &ValidPool, config: &Config) -> Value {
-    json!({
+/// The volume of one master. It belongs to the pool and not to the StatefulSet: it survives when
+/// that one is made again, and a later pool of the same name finds no log of this one.
+fn claim(owner: &Owner<'_>, storage: &StorageSettings) -> Value {
+    let mut reference = owner.reference().clone();
+    if let Some(reference) = reference.as_object_mut() {
+        // The controller of StatefulSets may not have the right that these two ask for.
+        reference.remove("controller");
+        reference.remove("blockOwnerDeletion");
+    }
+    let mut claim = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": "state",
+            "labels": owner.labels("master"),
+            "ownerReferences": [reference],
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": Quantity::from_bytes(storage.size_bytes) } },
+        },
+    });
+    if let Some(name) = &storage.class_name {
+        claim["spec"]["storageClassName"] = json!(name);
+    }
+    claim
+}
+
+/// So many masters may be evicted at a time that a quorum stays. With one master there is no
+/// budget: it would keep its node from ever being drained.
+pub(super) fn disruption_budget(owner: &Owner<'_>, pool: &ValidPool) -> Option<Child> {
+    let spare = pool.settings.masters / 2;
+    let spec = json!({
+        "spec": {
+            "maxUnavailable": spare,
+            "selector": { "matchLabels": owner.selector("master") },
+        },
+    });
+    let kind = ChildKind::PodDisruptionBudget;
+    (spare > 0).then(|| owner.child(kind, owner.id.master(), "master", spec))
+}
+
+/// Masters on hosts and in zones of their own where there are so many.
+fn apart(owner: &Owner<'_>) -> Value {
+    let from = |weight: u32, topology: &str| {
+        json!({
+            "weight": weight,
+            "podAffinityTerm": {
+                "labelSelector": { "matchLabels": owner.selector("master") },
+                "topologyKey": topology,
+            },
+        })
+    };
+    // Not required: a cluster of two nodes would never have a leader.
+    json!({ "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
+        from(100, "kubernetes.io/hostname"),
+        from(50, "topology.kubernetes.io/zone"),
+    ] } })
+}
+
+fn pod(owner: &Owner<'_>, pool: &ValidPool, config: &Config) -> Value {
+    let mut pod = json!({
         "serviceAccountName": pool.id.master(),
         "imagePullSecrets": pull_secrets(config),
         "terminationGracePeriodSeconds": 30,
@@ -107,11 +172,18 @@ fn pod(pool: &ValidPool, config: &Config) -> Value {
                 "name": "root-key",
                 "secret": { "secretName": pool.id.root_key(), "defaultMode": 0o440 },
             },
-            // Not a volume that outlives the pod: with one master a restart empties the pool
-            // anyway, and agents remember the generation. Replicated masters will claim volumes.
-            { "name": "state", "emptyDir": {} },
         ],
-    })
+    });
+    if pool.settings.masters > 1 {
+        pod["affinity"] = apart(owner);
+    }
+    if pool.settings.master_storage.is_none()
+        && let Some(volumes) = pod["volumes"].as_array_mut()
+    {
+        // Outlives the container and not the pod. A master that comes back without joins anew.
+        volumes.push(json!({ "name": "state", "emptyDir": {} }));
+    }
+    pod
 }
 
 fn master(pool: &ValidPool, config: &Config) -> Value {
@@ -122,7 +194,8 @@ fn master(pool: &ValidPool, config: &Config) -> Value {
     let memory = Quantity::from_bytes(memory_bytes(pool));
     let more = json!({
         "command": ["/usr/bin/larder-master"],
-        "args": ["--config", format!("{CONFIG_FOLDER}/master.json")],
+        "args": ["--config", format!("{CONFIG_FOLDER}/$(POD_NAME).json")],
+        "env": [field("POD_NAME", "metadata.name")],
         "ports": ports,
         "resources": { "requests": { "cpu": "100m", "memory": memory } },
         "readinessProbe": probe("/readyz", "admin", 2, 2),

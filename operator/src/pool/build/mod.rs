@@ -40,7 +40,7 @@ pub struct Inputs<'a> {
 #[must_use]
 pub fn build(pool: &ValidPool, inputs: &Inputs<'_>) -> Vec<Child> {
     let owner = Owner::new(&pool.id);
-    let master_file = files::master(pool);
+    let master_files = files::masters(pool);
     let agent_file = files::agent(pool);
     let mut children = access::build(&owner, inputs.config);
     children.push(owner.config_map(
@@ -61,9 +61,7 @@ pub fn build(pool: &ValidPool, inputs: &Inputs<'_>) -> Vec<Child> {
     children.push(owner.config_map(
         pool.id.master(),
         "master",
-        &json!({
-            "master.json": master_file,
-        }),
+        &json!(master_files),
     ));
     children.push(owner.config_map(
         pool.id.agent(),
@@ -73,12 +71,9 @@ pub fn build(pool: &ValidPool, inputs: &Inputs<'_>) -> Vec<Child> {
         }),
     ));
     children.extend(master::services(&owner, pool));
-    children.push(master::stateful_set(
-        &owner,
-        pool,
-        inputs.config,
-        &master_file,
-    ));
+    children.extend(master::disruption_budget(&owner, pool));
+    let files: String = master_files.into_values().collect();
+    children.push(master::stateful_set(&owner, pool, inputs.config, &files));
     children.push(agent::daemon_set(&owner, pool, inputs.config, &agent_file));
     children.extend(
         inputs
@@ -205,6 +200,11 @@ fn probe(path: &str, port: &str, period_seconds: u32, failures: u32) -> Value {
         "timeoutSeconds": 2,
         "failureThreshold": failures,
     })
+}
+
+/// A variable of a container, from a field of its pod.
+fn field(name: &str, path: &str) -> Value {
+    json!({ "name": name, "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": path } } })
 }
 
 /// References to the Secrets that pull the image.
