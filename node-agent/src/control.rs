@@ -87,6 +87,8 @@ struct Control {
     saving: Option<JoinHandle<Result<Epoch, StateError>>>,
     /// The ready file on its way to the disk.
     telling: Option<JoinHandle<Result<(), AgentError>>>,
+    /// The data side answers this when it has seen the epoch of the last mount.
+    fencing: Option<oneshot::Receiver<()>>,
     /// What performing an action led to at once.
     follow_up: VecDeque<Event>,
     stopping: bool,
@@ -105,6 +107,7 @@ impl Control {
             orders: VecDeque::new(),
             saving: None,
             telling: None,
+            fencing: None,
             follow_up: VecDeque::new(),
             stopping: false,
             exit: false,
@@ -157,6 +160,7 @@ impl Control {
             }
             saved = finished(&mut self.saving) => Heard::Saved(saved),
             told = finished(&mut self.telling) => Heard::Told(told),
+            () = answered(&mut self.fencing) => Heard::Fenced,
             made = start.made.recv() => Heard::Made(made),
             // Never `None`: this side holds a sender.
             Some((link, event)) = self.link_events.recv(), if listening => {
@@ -187,6 +191,7 @@ impl Control {
                     .map_err(|_| AgentError::Ended("ready file"))?
                     .map(|()| None);
             }
+            Heard::Fenced => Event::Fenced,
             Heard::Made(made) => {
                 let Made { make, result } = made.ok_or(AgentError::Ended("memory"))?;
                 let keep = |memory| drop(self.memory.insert(make, Arc::new(memory)));
@@ -309,7 +314,14 @@ impl Control {
             }
             order => DataMessage::Order(order),
         };
+        let is_mount = matches!(message, DataMessage::Order(DataOrder::Mounted(_)));
         self.orders.push_back(message);
+        if is_mount {
+            // Orders are obeyed in turn: the answer to this one comes when those before are done.
+            let (done, fencing) = oneshot::channel();
+            self.orders.push_back(DataMessage::Show(done));
+            self.fencing = Some(fencing);
+        }
     }
 
     fn note(&mut self, note: &Note) {
@@ -344,6 +356,7 @@ enum Heard {
     Time,
     Saved(Saved),
     Told(Result<Result<(), AgentError>, tokio::task::JoinError>),
+    Fenced,
     Made(Option<Made>),
     Link(LinkId, LinkEvent),
 }
@@ -381,6 +394,18 @@ async fn finished<T>(work: &mut Option<JoinHandle<T>>) -> Result<T, tokio::task:
         }
         None => std::future::pending().await,
     }
+}
+
+/// Waits for the answer of the data side. Without one, as when it ends, there is nothing to tell.
+async fn answered(fencing: &mut Option<oneshot::Receiver<()>>) {
+    if let Some(answer) = fencing {
+        let heard = answer.await;
+        *fencing = None;
+        if heard.is_ok() {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 fn saved_event(saved: Saved) -> Event {

@@ -204,12 +204,17 @@ pub struct Vote {
 
 impl Vote {
     /// Whether this vote may be given after `saved`.
+    ///
+    /// Within a term that is another candidate only if a quorum chose it: a replica that voted for
+    /// itself and lost learns so who leads. It gives no second vote by that, since a committed one
+    /// is never followed by one that is not.
     #[must_use]
     pub fn follows(&self, saved: Self) -> bool {
         let is_same_candidate = saved.voted_for.is_none() || saved.voted_for == self.voted_for;
+        let is_chosen = self.committed && !saved.committed && self.voted_for.is_some();
         self.term > saved.term
             || (self.term == saved.term
-                && is_same_candidate
+                && (is_chosen || is_same_candidate)
                 && (self.committed || !saved.committed))
     }
 }

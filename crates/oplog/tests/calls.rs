@@ -226,6 +226,10 @@ fn a_vote_never_goes_back() {
         vote(1, None, false),
         vote(1, Some(7), false),
         vote(1, Some(7), true),
+        // Another candidate got the quorum of a term in which this replica voted for itself.
+        vote(2, Some(8), false),
+        vote(2, Some(7), true),
+        vote(3, Some(8), false),
         vote(4, Some(2), false),
     ];
     for vote in good {
@@ -238,6 +242,7 @@ fn a_vote_never_goes_back() {
         vote(4, Some(3), true),
         vote(4, None, true),
         vote(4, Some(2), false),
+        vote(4, Some(3), false),
     ] {
         let error = log.save_vote(wrong).expect_err("it goes back");
         assert!(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use larder_e2e::bench::report::{Line, Report};
-use larder_e2e::bench::{ceiling, kv, spin, store, store_evict};
+use larder_e2e::bench::{ceiling, ha, kv, spin, store, store_evict};
 
 /// Measures Larder against raw sockets and memcpy.
 #[derive(Debug, Parser)]
@@ -70,7 +70,7 @@ fn main() -> Result<()> {
         Some(Part::StorePauses { objects }) => return print_lines(&store::pauses(objects)?),
         None => {}
     }
-    let names = [store::names(), kv::names()].concat();
+    let names = [store::names(), ha::names(), kv::names()].concat();
     anyhow::ensure!(
         names.iter().any(|name| name.starts_with(&args.only)),
         "no name starts with '{}'; there are: {}",
@@ -79,6 +79,7 @@ fn main() -> Result<()> {
     );
     let mut report = Report::create(&args.results)?;
     store::measure(&args.only, &mut report)?;
+    ha::measure(&args.only, &mut report)?;
     let spinners = spin::Spinners::start()?;
     kv::measure(&args.only, args.peer_python.as_deref(), &mut report)?;
     drop(spinners);

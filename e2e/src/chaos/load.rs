@@ -153,11 +153,17 @@ pub struct Load {
 
 impl Load {
     /// Starts writers, with numbers from `first` on, and a reader for each. The clients are
-    /// connected before it returns.
+    /// connected before it returns. After `puts_max` acknowledged puts the writers only read, so
+    /// that healing may take long without filling the pool.
     ///
     /// # Errors
     /// If a client cannot connect.
-    pub async fn start(pool: &Pool, first: u64, writers: u64, dice: &mut Dice) -> Result<Self> {
+    pub async fn start(
+        pool: &Pool,
+        (first, writers): (u64, u64),
+        puts_max: u64,
+        dice: &mut Dice,
+    ) -> Result<Self> {
         let mut load = Self {
             stop: watch::Sender::new(false),
             puts: Arc::default(),
@@ -172,6 +178,7 @@ impl Load {
                 dice: Dice::new(dice.roll()),
                 tally: Tally::default(),
                 puts: Arc::clone(&load.puts),
+                puts_max,
                 hand,
             };
             load.writers.spawn(writer.run(load.stop.subscribe()));
@@ -218,6 +225,7 @@ struct Writer {
     dice: Dice,
     tally: Tally,
     puts: Arc<AtomicU64>,
+    puts_max: u64,
     hand: mpsc::Sender<Vec<(String, u64)>>,
 }
 
@@ -226,6 +234,10 @@ impl Writer {
         for turn in 0_u64.. {
             if *stop.borrow() {
                 break;
+            }
+            if self.puts.load(Ordering::Relaxed) >= self.puts_max {
+                self.read_back().await?;
+                continue;
             }
             let fresh = (0..BATCH).map(|_| self.ledger.fresh()).collect();
             self.write(fresh, PutMode::Create).await?;

@@ -105,7 +105,14 @@ struct Run<'a> {
 impl Run<'_> {
     fn round(&mut self) -> Result<()> {
         until_whole(self.pool)?;
-        let load = Load::start(self.pool, self.writer, WRITERS, &mut self.dice);
+        // What two rounds leave must fit the pool beside what fills it.
+        let puts_max = 2 * self.plan.puts_per_round;
+        let load = Load::start(
+            self.pool,
+            (self.writer, WRITERS),
+            puts_max,
+            &mut self.dice,
+        );
         let load = self.runtime.block_on(load)?;
         self.writer += WRITERS;
         let probe = connect(self.pool, TENANT, addrs(self.pool));

@@ -6,6 +6,7 @@
 mod autoscaling;
 mod bulk;
 mod death;
+mod masters;
 mod moves;
 mod pages;
 mod rig;
@@ -80,6 +81,26 @@ fn main() -> ExitCode {
         test(
             "process_a_master_killed_empties_the_pool",
             death::master_killed,
+        ),
+        test(
+            "process_masters_a_killed_leader_loses_nothing",
+            masters::leader_killed,
+        ),
+        test(
+            "process_masters_a_paused_leader_serves_nothing_stale",
+            masters::leader_paused,
+        ),
+        test(
+            "process_masters_all_killed_at_once_lose_nothing",
+            masters::all_killed,
+        ),
+        test(
+            "process_masters_a_killed_standby_changes_nothing",
+            masters::standby_killed,
+        ),
+        test(
+            "process_masters_a_standby_without_its_disk_joins_anew",
+            masters::standby_without_disk,
         ),
         test(
             "process_foreign_capabilities_reach_nothing",

@@ -162,6 +162,7 @@ impl<L: Log> Leading<L> {
                     agents: &self.agents,
                     state: &self.core.state,
                     replica_factor: self.core.rules.replica_factor,
+                    epoch: self.core.epoch(),
                 };
                 match rpc::client_requests(body, &caller) {
                     Ok(items) => {

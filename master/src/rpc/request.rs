@@ -1,7 +1,7 @@
 //! Wire calls into store requests: who asks is added, what cannot be right is refused.
 
 use larder_store::{MAX_LISTED, PutMode, Request, SegmentOffer, State, Written};
-use larder_types::{AgentId, Key, Reason, SessionId, TenantId, Version};
+use larder_types::{AgentId, Epoch, Key, Reason, SessionId, TenantId, Version};
 use larder_wire::agent::{Done, Event, Mount};
 use larder_wire::limit::{MAX_BATCH, MAX_BODY_BYTES, MAX_PREFERRED, MAX_SEGMENTS};
 use larder_wire::master::{PutEndItem, PutMode as WireMode, PutStart, PutStartItem, Usage};
@@ -32,6 +32,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) agents: &'a AgentTable,
     pub(crate) state: &'a State,
     pub(crate) replica_factor: u8,
+    /// Of the leader that is asked.
+    pub(crate) epoch: Epoch,
 }
 
 /// Each item of a batch: a request, or an error that needs no deciding.
@@ -150,7 +152,13 @@ fn put_revoke(key: Key, version: Version, caller: &Caller<'_>) -> Request {
 }
 
 fn put_end(item: PutEndItem, caller: &Caller<'_>) -> CallResult<Request> {
-    let written = verified(&item.receipts, item.version, caller.agents)?;
+    // A put of a former epoch ends only if its end is in the log already: its receipts prove
+    // nothing more, and after a fail-over the agents that signed them may not have mounted yet.
+    let written = if item.version.epoch == caller.epoch {
+        verified(&item.receipts, item.version, caller.agents)?
+    } else {
+        Vec::new()
+    };
     Ok(Request::PutEnd {
         session: caller.session,
         tenant: caller.tenant.clone(),
@@ -359,8 +367,9 @@ const fn event_agent(event: &Event) -> Option<AgentId> {
 
 #[cfg(test)]
 mod tests {
-    use larder_types::Attributes;
     use larder_types::key::MAX_KEY_BYTES;
+    use larder_types::{Attributes, Digest, Extent, Incarnation, Registration, SegmentId, SlabRef};
+    use larder_wire::AgentKey;
     use proptest::prelude::*;
 
     use super::*;
@@ -387,6 +396,7 @@ mod tests {
             agents: &AgentTable::default(),
             state: &state,
             replica_factor: 1,
+            epoch: Epoch::default(),
         };
         let requests = put_starts(PutStart { items }, &caller).ok()?;
         let bytes = requests.into_iter().map(|request| match request {
@@ -402,6 +412,54 @@ mod tests {
             other => panic!("{other:?}"),
         });
         Some(bytes.sum())
+    }
+
+    /// After a fail-over the agent that signed a receipt may not have mounted yet. The end of a put
+    /// that is in the log already must hear so; another one starts again.
+    #[test]
+    fn an_end_of_a_former_epoch_is_decided_without_its_receipts() {
+        let tenant = TenantId::new("a").expect("valid");
+        let state = State::new(1);
+        let epoch = |term| Epoch {
+            generation: 1,
+            term,
+        };
+        let caller = Caller {
+            session: SessionId(1),
+            tenant: &tenant,
+            agents: &AgentTable::default(),
+            state: &state,
+            replica_factor: 1,
+            epoch: epoch(2),
+        };
+        let end = |term| {
+            let version = Version {
+                epoch: epoch(term),
+                counter: 1,
+            };
+            let slab = SlabRef {
+                agent: AgentId(1),
+                segment: SegmentId(1),
+                index: 0,
+                registration: Registration(1),
+            };
+            let extent = Extent {
+                slab,
+                offset_bytes: 0,
+                length_bytes: 1,
+            };
+            let agent_key = AgentKey::new([1; 32], 1);
+            let receipt =
+                Receipt::sign(Incarnation(1), extent, version, Digest::default(), &agent_key);
+            let item = PutEndItem {
+                key: Key::new(vec![b'k']).expect("short"),
+                version,
+                receipts: vec![receipt],
+            };
+            put_end(item, &caller)
+        };
+        assert!(matches!(end(1), Ok(Request::PutEnd { written, .. }) if written.is_empty()));
+        assert!(matches!(end(2), Err(error) if error.reason == Reason::BadReceipt));
     }
 
     #[test]

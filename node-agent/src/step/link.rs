@@ -220,6 +220,15 @@ impl AgentState {
         }
     }
 
+    /// Writes of older epochs are over. A leader gives out what this agent has only after a
+    /// heartbeat has told it so; waiting until the next one is due would cost each fail-over as
+    /// long as that.
+    pub(super) fn fenced(&mut self, actions: &mut Vec<Action>) {
+        if let Phase::Mounted { link, .. } = self.link.phase {
+            self.send_beat(link, actions);
+        }
+    }
+
     fn send_beat(&self, link: LinkId, actions: &mut Vec<Action>) {
         let Some(identity) = &self.identity else {
             return;

@@ -87,6 +87,8 @@ pub enum Event {
     EpochSaved(Epoch),
     /// The epoch could not be written; the log says why.
     EpochNotSaved,
+    /// The data side has cut the writes of older epochs, as it was told with the last mount.
+    Fenced,
     /// The order to make memory was done, or failed for the reason given.
     SlabMade(MakeId, Result<(), String>),
     /// The data side did something.
@@ -321,6 +323,7 @@ pub fn step(state: &mut AgentState, event: Event, now: LocalMs) -> Vec<Action> {
             state.gate.not_saved();
             state.drop_link("the epoch could not be saved", now, &mut actions);
         }
+        Event::Fenced => state.fenced(&mut actions),
         Event::SlabMade(make, result) => state.slabs.made(make, result, &mut actions),
         Event::Happened(outcomes) => state.slabs.happened(outcomes, &mut actions),
         Event::Stop => state.stop(now, &mut actions),

@@ -41,6 +41,23 @@ fn mounts_what_it_has_and_tells_the_data_side() {
     assert!(bench.state.status().mounted);
 }
 
+/// A leader gives out what an agent has only after a heartbeat: a fail-over must not cost one more
+/// period of them.
+#[test]
+fn the_first_heartbeat_goes_out_as_soon_as_older_epochs_are_cut() {
+    let mut bench = Bench::new();
+    let link = bench.mount();
+    let actions = bench.tell(Event::Fenced);
+    assert!(
+        matches!(&actions[..], [Action::Send(to, Outbound::Heartbeat(beat)), ..]
+            if *to == link && beat.highest_epoch == SAVED),
+        "{actions:?}"
+    );
+    // Of a mount that is over it means nothing.
+    bench.tell(Event::Closed(link));
+    assert!(sent(&bench.tell(Event::Fenced)).is_empty());
+}
+
 #[test]
 fn b06_heartbeats_go_out_while_memory_is_being_made() {
     let mut bench = Bench::new();
