@@ -19,7 +19,8 @@ fn replicated() -> Value {
 /// Another number of ready masters, as the StatefulSet's controller would say it.
 async fn ready(api: &ApiServer, ready: Option<u32>) {
     api.with(move |state| state.masters_ready = ready).await;
-    let metadata = json!({ "metadata": { "annotations": { "looked": ready } } });
+    let looked = format!("{ready:?}");
+    let metadata = json!({ "metadata": { "annotations": { "looked": looked } } });
     api.edit("statefulsets", "apps", "small-master", metadata)
         .await;
 }
