@@ -15,7 +15,9 @@ const TENANTS: &str = "cachetenants";
 async fn told(api: &ApiServer) -> (Value, Value) {
     let file = api.get("configmaps", "apps", "small-master").await;
     let file = file.expect("the file");
-    let text = file["data"]["small-master-0.json"].as_str().expect("a text");
+    let text = file["data"]["small-master-0.json"]
+        .as_str()
+        .expect("a text");
     let set = api.get("statefulsets", "apps", "small-master").await;
     let template = set.expect("masters")["spec"]["template"].clone();
     let file = serde_json::from_str(text).expect("JSON");
