@@ -10,6 +10,8 @@ use crate::rig::SYSTEM;
 use crate::scene::{LIMIT, Scene};
 
 const DEPLOYMENT: &str = "deployment/larder-operator";
+/// As many as the chart makes.
+const REPLICAS: u32 = 2;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -88,14 +90,14 @@ fn without(scene: &Scene<'_>) -> Result<()> {
         pool.check("engine-0", "alone/2", 100_000)
     };
     let used = used();
-    scale(scene, 1)?;
+    scale(scene, REPLICAS)?;
     used?;
     pool.await_ready(2)
 }
 
 fn hand_over(scene: &Scene<'_>) -> Result<()> {
     let pool = Pool::sample(scene)?;
-    scale(scene, 2)?;
+    scale(scene, REPLICAS)?;
     let work = || -> Result<()> {
         let mut audit = scene.cluster.audit();
         for (turn, force) in [(0, false), (1, true)] {
@@ -136,7 +138,7 @@ fn hand_over(scene: &Scene<'_>) -> Result<()> {
                     .any(|tenant| tenant["limit_objects"] == json!(900 + turn));
                 Ok(Look::holds(holds, &tenants.to_string()))
             })?;
-            scale(scene, 2)?;
+            scale(scene, REPLICAS)?;
         }
         // Nothing was made twice or taken away on the way.
         let odd = audit.writes()?.into_iter().find(|write| {
@@ -149,7 +151,7 @@ fn hand_over(scene: &Scene<'_>) -> Result<()> {
         Ok(())
     };
     let work = work();
-    scale(scene, 1)?;
+    scale(scene, REPLICAS)?;
     work?;
     pool.await_ready(2)
 }

@@ -23,6 +23,7 @@ mod apiserver_rules;
 mod apiserver_scale;
 mod cluster_agents;
 mod cluster_bytes;
+mod cluster_masters;
 mod cluster_nodes;
 mod cluster_operator;
 mod cluster_pods;
@@ -83,6 +84,7 @@ fn cluster_tests() -> Vec<Test> {
         cluster_tenants::tests(),
         cluster_operator::tests(),
         cluster_agents::tests(),
+        cluster_masters::tests(),
         cluster_nodes::tests(),
         cluster_removal::tests(),
     ]

@@ -94,10 +94,7 @@ impl HttpMasters {
         let found = tokio::time::timeout(limit, lookup_host(&host)).await;
         let found = found.map_err(|_| slow(&host))?;
         let found = found.map_err(|source| unreachable(&host, source))?;
-        Ok(found
-            .take(ADDRS_MAX)
-            .map(|addr| addr.to_string())
-            .collect())
+        Ok(found.take(ADDRS_MAX).map(|addr| addr.to_string()).collect())
     }
 
     /// Where the leader is. Whoever was it last counts until [`HttpMasters::forget`].

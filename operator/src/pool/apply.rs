@@ -39,7 +39,10 @@ pub async fn apply(
     wanted: &[Child],
     seen: &Seen,
 ) -> Result<(), ReconcileError> {
-    if !matches!(seen.master, MasterSeen::Starting | MasterSeen::Leaderless(_)) {
+    if !matches!(
+        seen.master,
+        MasterSeen::Starting | MasterSeen::Leaderless(_)
+    ) {
         context.root_keys.forget(&pool.id.uid);
     } else if !context.root_keys.is_known(&pool.id.uid) {
         ensure_root_key(context, pool).await?;

@@ -129,7 +129,11 @@ fn has_led(pool: &CachePool) -> bool {
         .into_iter()
         .flatten()
         .find(|one| one.type_ == kind);
-    let after = [Reason::MasterNotReached, Reason::Electing, Reason::QuorumLost];
+    let after = [
+        Reason::MasterNotReached,
+        Reason::Electing,
+        Reason::QuorumLost,
+    ];
     found.is_some_and(|one| {
         one.status == "True" || after.iter().any(|reason| reason.text() == one.reason)
     })

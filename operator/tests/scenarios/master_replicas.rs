@@ -19,7 +19,8 @@ fn replicated() -> Value {
 /// Another number of ready masters, as the StatefulSet's controller would say it.
 async fn ready(api: &ApiServer, ready: Option<u32>) {
     api.with(move |state| state.masters_ready = ready).await;
-    let metadata = json!({ "metadata": { "annotations": { "looked": ready } } });
+    let looked = format!("{ready:?}");
+    let metadata = json!({ "metadata": { "annotations": { "looked": looked } } });
     api.edit("statefulsets", "apps", "small-master", metadata)
         .await;
 }
@@ -50,7 +51,9 @@ async fn three_masters_get_volumes_and_a_budget_and_then_nothing_is_written() {
     let claims = &set.expect("masters")["spec"]["volumeClaimTemplates"];
     let size = &claims[0]["spec"]["resources"]["requests"]["storage"];
     assert_eq!(size, "2Gi");
-    let budget = api.get("poddisruptionbudgets", "apps", "small-master").await;
+    let budget = api
+        .get("poddisruptionbudgets", "apps", "small-master")
+        .await;
     assert_eq!(budget.expect("a budget")["spec"]["maxUnavailable"], 1);
     // Repaired as every other child is.
     api.delete("poddisruptionbudgets", "apps", "small-master")
@@ -74,11 +77,22 @@ async fn a_lost_master_is_told_and_a_lost_quorum_with_what_to_do() {
     condition(&api, POOLS, "small", "Ready", "True/Serving").await;
 
     ready(&api, Some(2)).await;
-    condition(&api, POOLS, "small", "MastersReady", "False/MastersStarting").await;
+    condition(
+        &api,
+        POOLS,
+        "small",
+        "MastersReady",
+        "False/MastersStarting",
+    )
+    .await;
     let said = status(&api).await;
     assert_eq!(said["phase"], "Degraded");
     assert_eq!(said["masters"], json!({ "desired": 3, "ready": 2 }));
-    assert_eq!(api.with(|s| s.condition(POOLS, "apps", "small", "Ready")).await, "True/Serving");
+    assert_eq!(
+        api.with(|s| s.condition(POOLS, "apps", "small", "Ready"))
+            .await,
+        "True/Serving"
+    );
 
     // Who has no leader is not ready.
     master.with(|state| state.leaderless = Some(1));
@@ -86,7 +100,11 @@ async fn a_lost_master_is_told_and_a_lost_quorum_with_what_to_do() {
     condition(&api, POOLS, "small", "LeaderElected", "False/QuorumLost").await;
     condition(&api, POOLS, "small", "Ready", "False/QuorumLost").await;
     let said = message(&api, "LeaderElected").await;
-    for part in ["2 of 3 masters are down", "with their volumes", "nothing is lost"] {
+    for part in [
+        "2 of 3 masters are down",
+        "with their volumes",
+        "nothing is lost",
+    ] {
         assert!(said.contains(part), "{said}");
     }
     let shown = status(&api).await;
@@ -112,7 +130,14 @@ async fn masters_that_never_led_are_starting() {
     pool["spec"]["masters"] = json!({ "replicas": 3 });
     api.put(POOLS, pool).await;
     let _operator = Operator::alone(&api, &master);
-    condition(&api, POOLS, "small", "LeaderElected", "False/MasterStarting").await;
+    condition(
+        &api,
+        POOLS,
+        "small",
+        "LeaderElected",
+        "False/MasterStarting",
+    )
+    .await;
     wait(Duration::from_secs(600)).await;
     condition(&api, POOLS, "small", "Ready", "False/MasterStarting").await;
     let set = api.get("statefulsets", "apps", "small-master").await;

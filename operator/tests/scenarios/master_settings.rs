@@ -15,7 +15,9 @@ const TENANTS: &str = "cachetenants";
 async fn told(api: &ApiServer) -> (Value, Value) {
     let file = api.get("configmaps", "apps", "small-master").await;
     let file = file.expect("the file");
-    let text = file["data"]["master.json"].as_str().expect("a text");
+    let text = file["data"]["small-master-0.json"]
+        .as_str()
+        .expect("a text");
     let set = api.get("statefulsets", "apps", "small-master").await;
     let template = set.expect("masters")["spec"]["template"].clone();
     let file = serde_json::from_str(text).expect("JSON");
@@ -39,7 +41,7 @@ async fn eviction_and_moves_reach_the_masters_and_roll_them() {
     api.edit(POOLS, "apps", "small", spec).await;
     let file = key("configmaps", "apps", "small-master");
     api.until("the new file", move |state| {
-        let text = state.objects[&file]["data"]["master.json"].as_str();
+        let text = state.objects[&file]["data"]["small-master-0.json"].as_str();
         text.is_some_and(|text| text.contains("8388608"))
     })
     .await;

@@ -58,11 +58,7 @@ pub fn build(pool: &ValidPool, inputs: &Inputs<'_>) -> Vec<Child> {
             "quotas.json": files::quotas(inputs.shares),
         }),
     ));
-    children.push(owner.config_map(
-        pool.id.master(),
-        "master",
-        &json!(master_files),
-    ));
+    children.push(owner.config_map(pool.id.master(), "master", &json!(master_files)));
     children.push(owner.config_map(
         pool.id.agent(),
         "agent",
