@@ -79,7 +79,7 @@ fn main() -> ExitCode {
             moves::replicas_return,
         ),
         test(
-            "process_a_master_killed_empties_the_pool",
+            "process_a_master_killed_keeps_the_pool",
             death::master_killed,
         ),
         test(
