@@ -69,9 +69,15 @@ fn what_needs_agents_waits_for_them_after_a_fail_over() {
     let (short, pause_max) = (Duration::from_millis(1), Duration::from_millis(100));
     for attempt in [1, PUT_STARTS_MAX + 1, CALLS_MAX - 1] {
         let next = after_put(start, attempt, LONG, 3);
-        assert!(matches!(next, Next::Again(pause) if pause <= pause_max), "{next:?}");
+        assert!(
+            matches!(next, Next::Again(pause) if pause <= pause_max),
+            "{next:?}"
+        );
         let next = after_get(&[ReadFault::Awaited], attempt, LONG, 3);
-        assert!(matches!(next, Next::Again(pause) if pause <= pause_max), "{next:?}");
+        assert!(
+            matches!(next, Next::Again(pause) if pause <= pause_max),
+            "{next:?}"
+        );
     }
     assert!(!again(after_put(start, CALLS_MAX, LONG, 3)));
     assert!(!again(after_get(&[ReadFault::Awaited], CALLS_MAX, LONG, 3)));

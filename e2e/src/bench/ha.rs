@@ -43,7 +43,10 @@ pub fn names() -> Vec<String> {
 /// If a pool does not start, or is not whole again after a fault.
 pub fn measure(only: &str, report: &mut Report) -> Result<()> {
     for fault in FAULTS {
-        if report::names(fault).iter().any(|name| name.starts_with(only)) {
+        if report::names(fault)
+            .iter()
+            .any(|name| name.starts_with(only))
+        {
             faults(fault, only, report)?;
         }
     }

@@ -275,7 +275,11 @@ impl Writer {
         }
         let done = self.client.put_batch_with(items, &pinned(mode)).await;
         let mut steady = Vec::new();
-        let operation = if mode == PutMode::Create { "put" } else { "upsert" };
+        let operation = if mode == PutMode::Create {
+            "put"
+        } else {
+            "upsert"
+        };
         let mut puts = 0;
         for ((at, seed), result) in keys.into_iter().zip(seeds).zip(done) {
             match result {
@@ -399,7 +403,8 @@ impl Reader {
                     self.tally.gets_failed += 1;
                     self.tally.error("get", &error);
                     let after = start.elapsed();
-                    self.tally.finding(format!("get of {text} failed after {after:?}: {error}"));
+                    self.tally
+                        .finding(format!("get of {text} failed after {after:?}: {error}"));
                     continue;
                 }
             };

@@ -57,7 +57,10 @@ pub fn until_whole(pool: &Pool) -> Result<Document> {
             return Ok(document);
         }
         if start.elapsed() > PATIENCE {
-            bail!("the masters are not whole after {PATIENCE:?}: {:?}", document.masters);
+            bail!(
+                "the masters are not whole after {PATIENCE:?}: {:?}",
+                document.masters
+            );
         }
     }
 }

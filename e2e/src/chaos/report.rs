@@ -15,7 +15,14 @@ pub fn lines(plan: &Plan, outcome: &Outcome) -> Vec<Line> {
     let tally = &outcome.tally;
     if plan.fault == Fault::Kill9 {
         let [low, median, high] = quartiles(seconds(&outcome.first_put));
-        lines.push(line(plan, outcome, "ha.failover.first_put", median, "s", [low, high]));
+        lines.push(line(
+            plan,
+            outcome,
+            "ha.failover.first_put",
+            median,
+            "s",
+            [low, high],
+        ));
     }
     for (kind, count) in [("lost", tally.lost), ("wrong", tally.wrong)] {
         let name = format!("ha.{kind}.{}", plan.fault);
@@ -55,7 +62,10 @@ fn line(
         let [low, median, high] = quartiles(all);
         format!("{median:.3} ({low:.3}-{high:.3}, longest {longest:.3})")
     };
-    let errors = tally.errors.iter().map(|(name, count)| format!("{name}={count}"));
+    let errors = tally
+        .errors
+        .iter()
+        .map(|(name, count)| format!("{name}={count}"));
     let config = [
         ("masters", "3".to_owned()),
         ("agents", "2".to_owned()),

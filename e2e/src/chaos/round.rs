@@ -9,7 +9,9 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::chaos::ledger::{Ledger, Verdict, value};
-use crate::chaos::load::{FILLER, Filler, Load, TENANT, Tally, addrs, connect, judge, key, pinned};
+use crate::chaos::load::{
+    DEADLINE, FILLER, Filler, Load, TENANT, Tally, addrs, connect, judge, key, pinned,
+};
 use crate::chaos::masters::{PATIENCE, kill, leader, signal, standby, status, until_whole};
 use crate::chaos::{Dice, Fault, Plan};
 use crate::pool::{Document, Pool};
@@ -79,7 +81,8 @@ pub fn run(pool: &Pool, plan: &Plan, mut said: impl FnMut(&str)) -> Result<Outco
         former: Vec::new(),
     };
     for round in 0..plan.rounds {
-        run.round().with_context(|| format!("round {round} of {plan:?}"))?;
+        run.round()
+            .with_context(|| format!("round {round} of {plan:?}"))?;
         said(&run.sentence(round));
     }
     let former = std::mem::take(&mut run.former);
@@ -107,12 +110,7 @@ impl Run<'_> {
         until_whole(self.pool)?;
         // What two rounds leave must fit the pool beside what fills it.
         let puts_max = 2 * self.plan.puts_per_round;
-        let load = Load::start(
-            self.pool,
-            (self.writer, WRITERS),
-            puts_max,
-            &mut self.dice,
-        );
+        let load = Load::start(self.pool, (self.writer, WRITERS), puts_max, &mut self.dice);
         let load = self.runtime.block_on(load)?;
         self.writer += WRITERS;
         let probe = connect(self.pool, TENANT, addrs(self.pool));
@@ -122,7 +120,10 @@ impl Run<'_> {
         self.runtime.block_on(probe.first_put(&mut self.dice))?;
         // The fault comes somewhere in the first half of the load.
         let early = self.plan.puts_per_round / 8;
-        let moment = early + self.dice.below((self.plan.puts_per_round / 2 - early).max(1));
+        let moment = early
+            + self
+                .dice
+                .below((self.plan.puts_per_round / 2 - early).max(1));
         self.until_puts(&load, moment)?;
         self.inject(&mut probe)?;
         self.until_puts(&load, self.plan.puts_per_round)?;
@@ -229,7 +230,9 @@ impl Run<'_> {
     ) -> Result<Vec<JoinHandle<Result<bytes::Bytes, ClientError>>>> {
         self.first_put(probe)?;
         self.runtime.block_on(probe.change(at, &mut self.dice))?;
-        let stays = stays.with_deadline(self.plan.pause + Duration::from_secs(20));
+        // It knows no other master: the woken one refuses it, and that it may.
+        let left = self.plan.pause.saturating_sub(stopped.elapsed());
+        let stays = stays.with_deadline(left + DEADLINE);
         let name = key(&probe.ledger.key(at))?;
         let mut waiting = Vec::with_capacity(WAITING);
         for _ in 0..WAITING {
@@ -275,7 +278,9 @@ impl Run<'_> {
     fn settle(&mut self, former: Vec<Ledger>) -> Result<()> {
         for mut ledger in former {
             self.judged(&mut ledger)?;
-            let client = self.runtime.block_on(connect(self.pool, TENANT, addrs(self.pool)))?;
+            let client = self
+                .runtime
+                .block_on(connect(self.pool, TENANT, addrs(self.pool)))?;
             let client = client.with_deadline(Duration::from_secs(20));
             let all: Vec<usize> = (0..ledger.len()).collect();
             for some in all.chunks(JUDGED) {
@@ -349,7 +354,10 @@ impl Probe {
                 return Ok(start.elapsed());
             }
         }
-        bail!("no put succeeded within {PATIENCE:?}: {:?}", self.tally.errors)
+        bail!(
+            "no put succeeded within {PATIENCE:?}: {:?}",
+            self.tally.errors
+        )
     }
 
     async fn put(&mut self, at: usize, mode: PutMode, seed: u64) -> Result<bool> {
@@ -385,6 +393,9 @@ impl Probe {
                 return Ok(());
             }
         }
-        bail!("no upsert succeeded within {PATIENCE:?}: {:?}", self.tally.errors)
+        bail!(
+            "no upsert succeeded within {PATIENCE:?}: {:?}",
+            self.tally.errors
+        )
     }
 }

@@ -30,7 +30,10 @@ fn chaos(fault: Fault, rounds: u32) -> Result<(Pool, Outcome)> {
     let found = &outcome.tally;
     ensure!(found.lost == 0, "acknowledged puts are lost: {found:?}");
     ensure!(found.wrong == 0, "reads were wrong: {found:?}");
-    ensure!(outcome.rounds == rounds && found.puts >= 1_024, "{outcome:?}");
+    ensure!(
+        outcome.rounds == rounds && found.puts >= 1_024,
+        "{outcome:?}"
+    );
     Ok((pool, outcome))
 }
 
@@ -67,7 +70,11 @@ pub(crate) fn standby_killed() -> Result<()> {
     let now = until_whole(&pool)?;
     let kept = now.masters.iter().map(|one| (&one.name, one.pid));
     let same = first.zip(kept).filter(|(one, two)| one == two).count();
-    ensure!(same == 2, "one of three was started again: {:?}", now.masters);
+    ensure!(
+        same == 2,
+        "one of three was started again: {:?}",
+        now.masters
+    );
     Ok(())
 }
 

@@ -449,8 +449,13 @@ mod tests {
                 length_bytes: 1,
             };
             let agent_key = AgentKey::new([1; 32], 1);
-            let receipt =
-                Receipt::sign(Incarnation(1), extent, version, Digest::default(), &agent_key);
+            let receipt = Receipt::sign(
+                Incarnation(1),
+                extent,
+                version,
+                Digest::default(),
+                &agent_key,
+            );
             let item = PutEndItem {
                 key: Key::new(vec![b'k']).expect("short"),
                 version,
