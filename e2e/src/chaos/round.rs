@@ -9,7 +9,9 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::chaos::ledger::{Ledger, Verdict, value};
-use crate::chaos::load::{FILLER, Filler, Load, TENANT, Tally, addrs, connect, judge, key, pinned};
+use crate::chaos::load::{
+    DEADLINE, FILLER, Filler, Load, TENANT, Tally, addrs, connect, judge, key, pinned,
+};
 use crate::chaos::masters::{PATIENCE, kill, leader, signal, standby, status, until_whole};
 use crate::chaos::{Dice, Fault, Plan};
 use crate::pool::{Document, Pool};
@@ -228,7 +230,9 @@ impl Run<'_> {
     ) -> Result<Vec<JoinHandle<Result<bytes::Bytes, ClientError>>>> {
         self.first_put(probe)?;
         self.runtime.block_on(probe.change(at, &mut self.dice))?;
-        let stays = stays.with_deadline(self.plan.pause + Duration::from_secs(20));
+        // It knows no other master: the woken one refuses it, and that it may.
+        let left = self.plan.pause.saturating_sub(stopped.elapsed());
+        let stays = stays.with_deadline(left + DEADLINE);
         let name = key(&probe.ledger.key(at))?;
         let mut waiting = Vec::with_capacity(WAITING);
         for _ in 0..WAITING {
