@@ -33,6 +33,7 @@ use crate::clock::PoolClock;
 use crate::config::{QuotaConfig, TenantConfig};
 use crate::event::Event;
 use crate::events::Events;
+use crate::flaw::Flaw;
 use crate::line::Line;
 use crate::log::{Log, LogError};
 use crate::metrics::MasterMetrics;
@@ -65,6 +66,9 @@ pub(crate) struct Rules {
     pub(crate) replica_factor: u8,
     pub(crate) session_token_ms: u64,
     pub(crate) settings: Settings,
+    /// What its choices follow from.
+    pub(crate) seed: u64,
+    pub(crate) flaw: Flaw,
 }
 
 impl Rules {
@@ -181,7 +185,7 @@ impl<L: Log> Leading<L> {
             term,
         };
         let leader = Leader::new(&state, epoch, rules.settings.clone(), now);
-        let random = SmallRng::from_os_rng();
+        let random = SmallRng::seed_from_u64(rules.seed);
         let (entry, entry_bytes, committed) = (Vec::new(), 0, 0);
         Self {
             core: Core {
@@ -272,7 +276,10 @@ impl<L: Log> Leading<L> {
                 (true, false) => self.pause(),
             };
             let is_full = is_full || !is_open;
+            // In this order, so that a run follows from its seed. Nobody starves: a turn takes all
+            // that is committed, and decides on what came before.
             tokio::select! {
+                biased;
                 () = &mut stop => self.ended = Some(Ended::Stopped),
                 entry = poll_fn(|context| self.core.log.poll_committed(context)) => match entry {
                     Ok(entry) => self.commit(entry),

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use larder_oplog::{BootId, Disk, Log, Options, Position, Trust, remove_snapshot, snapshots, wipe};
+use larder_oplog::{BootId, Disk, Log, Options, Position, SyncPolicy, Trust, remove_snapshot, snapshots, wipe};
 use larder_store::State;
 use openraft::SnapshotPolicy;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -27,6 +27,7 @@ use super::{
     Clock, ConsensusError, Member, Raft, RaftLog, RaftVote, compaction, convert, election,
     formation, hand_over, identity,
 };
+use crate::flaw::{Flaw, Mistake};
 
 /// How long a master may take to install a snapshot, in ms.
 const INSTALL_MS: u64 = 120_000;
@@ -50,6 +51,7 @@ pub(crate) struct ReplicaSettings {
     pub(crate) boot: BootId,
     /// For what is drawn: pauses before elections, the number of a new replica.
     pub(crate) seed: u64,
+    pub(crate) flaw: Flaw,
 }
 
 /// Where the keeper of the log runs.
@@ -58,7 +60,10 @@ pub(crate) enum Home {
     /// On a thread of its own.
     Thread,
     /// On the caller's runtime: for tests, whose disks are memory.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests keep all on one runtime"))]
+    #[cfg_attr(
+        not(any(test, feature = "sim")),
+        expect(dead_code, reason = "tests keep all on one runtime")
+    )]
     Task,
 }
 
@@ -70,6 +75,7 @@ pub(crate) struct Replica {
     rounds: watch::Sender<Rounds>,
     commands: mpsc::Sender<Command>,
     lease_ms: u64,
+    flaw: Flaw,
     is_alone: bool,
     doubt: watch::Receiver<Doubt>,
     _tasks: JoinSet<()>,
@@ -115,7 +121,8 @@ impl Replica {
                 "the end of the log was cut: it was not written whole"
             );
         }
-        if is_doubtful && settings.members.len() == 1 {
+        let trusts_all = settings.flaw.is(Mistake::TailTrusted);
+        if is_doubtful && (settings.members.len() == 1 || trusts_all) {
             // Nobody else could know more. A new term follows, so no version is given twice.
             tracing::warn!("this machine lost its power: puts of the last moment may be lost");
             log.settle_doubt()?;
@@ -135,11 +142,16 @@ impl Replica {
             written.through(last.index, log.size_bytes());
         }
         let (commands, received) = mpsc::channel(COMMANDS_LENGTH);
-        spawn_keeper(home, log, settings.log, received, written.clone())?;
+        let mut policy = settings.log.policy;
+        if settings.flaw.is(Mistake::ToldBeforeDurable) {
+            policy = SyncPolicy::Never;
+        }
+        spawn_keeper(home, log, policy, received, written.clone())?;
         let store = LogStore::new(commands.clone(), &written, ends);
         let now_ms = clock();
         // A replica that never took part has promised nothing.
-        let heard = Arc::new(Heard::new(if is_formed { now_ms } else { 0 }));
+        let promised = is_formed && !settings.flaw.is(Mistake::PromiseForgotten);
+        let heard = Arc::new(Heard::new(if promised { now_ms } else { 0 }));
         let parts = Parts {
             settings,
             number,
@@ -193,6 +205,7 @@ impl Replica {
             self.lease_ms,
             self.desk.replica,
             term,
+            self.flaw,
         )
     }
 
@@ -265,7 +278,7 @@ fn ends<D: Disk>(log: &Log<D>) -> Ends {
 fn spawn_keeper(
     home: Home,
     log: Log<AnyDisk>,
-    options: Options,
+    policy: SyncPolicy,
     received: mpsc::Receiver<Command>,
     written: Written,
 ) -> Result<(), ConsensusError> {
@@ -274,7 +287,7 @@ fn spawn_keeper(
         Home::Task => Syncs::Inline,
     };
     let keeping = async move {
-        if let Err(error) = keep(log, (options.policy, syncs), received, written).await {
+        if let Err(error) = keep(log, (policy, syncs), received, written).await {
             let error = larder_telemetry::error_chain(&error);
             tracing::error!(error, "the log's disk failed; this master stops");
         }
@@ -399,6 +412,7 @@ impl<T: Transport> Parts<T> {
             commands: self.commands,
             // Clocks of two machines may differ in rate: a tenth is far more than they do.
             lease_ms: settings.election_ms - settings.election_ms / 10,
+            flaw: settings.flaw,
             is_alone: settings.members.len() == 1,
             doubt: doubt_seen,
             _tasks: tasks,
