@@ -45,7 +45,8 @@ impl Segments {
         if capability.reach != reach {
             return Err(DataReason::WrongAccess.into());
         }
-        check_deadline(capability.deadline, self.gate.pool_time(now))?;
+        let time = self.gate.time_in(capability.epoch, now);
+        check_deadline(capability.deadline, time)?;
         let place = (extent.slab.segment, extent.slab.index);
         let found = self
             .open

@@ -1,5 +1,7 @@
 //! Epoch and pool time: what masters said last, carried on with our own clock.
 
+use std::collections::VecDeque;
+
 use larder_types::{Epoch, PoolTime};
 
 /// Milliseconds of this machine's monotonic clock that also counts suspended time. Passed in by
@@ -17,18 +19,24 @@ pub struct StaleEpoch {
     pub highest: Epoch,
 }
 
-/// The highest epoch seen, and the pool's time.
+/// So many epochs' times are kept. What an older one gave has long expired.
+const TIMES_MAX: usize = 8;
+
+/// The highest epoch seen, and the pool's time. Each leader's time starts at 0, so a deadline is
+/// judged by the time of the epoch that set it: by that of the leader before, nothing that a new
+/// one allows would hold until it has led for as long.
 #[derive(Debug)]
 pub(super) struct EpochGate {
     highest: Epoch,
-    heard: Option<(PoolTime, LocalMs)>,
+    /// What was heard last of each epoch, and when; the highest last.
+    heard: VecDeque<(Epoch, PoolTime, LocalMs)>,
 }
 
 impl EpochGate {
     pub(super) const fn new(highest: Epoch) -> Self {
         Self {
             highest,
-            heard: None,
+            heard: VecDeque::new(),
         }
     }
 
@@ -38,8 +46,18 @@ impl EpochGate {
 
     /// `None` until a master was heard: until then nothing can be said about a deadline.
     pub(super) fn pool_time(&self, now: LocalMs) -> Option<PoolTime> {
-        let (heard, at) = self.heard?;
-        Some(heard.plus_ms(now.0.saturating_sub(at.0)))
+        self.heard.back().map(|(_, heard, at)| carry_on(*heard, *at, now))
+    }
+
+    /// The time of an epoch. One that was not heard yet has the time that is known; `None` for one
+    /// that is long over, and until a master was heard.
+    pub(super) fn time_in(&self, epoch: Epoch, now: LocalMs) -> Option<PoolTime> {
+        if epoch > self.highest {
+            return self.pool_time(now);
+        }
+        let mut heard = self.heard.iter().rev();
+        let of_epoch = heard.find(|(of, _, _)| *of == epoch);
+        of_epoch.map(|(_, heard, at)| carry_on(*heard, *at, now))
     }
 
     /// Takes an epoch and a time; whether the epoch rose.
@@ -56,14 +74,20 @@ impl EpochGate {
             });
         }
         let rose = epoch > self.highest;
-        // Within a generation time never runs backwards: what was said travelled for a while and
-        // is a little old. A new generation starts its own time.
-        let carried_on = match self.pool_time(now) {
-            Some(time) if epoch.generation == self.highest.generation => time,
-            _ => PoolTime::default(),
-        };
+        // Within an epoch time never runs backwards: what was said travelled for a while and is a
+        // little old.
+        let last = self.heard.pop_back_if(|(of, _, _)| *of == epoch);
+        let carried_on = last.map(|(_, heard, at)| carry_on(heard, at, now));
         self.highest = epoch;
-        self.heard = Some((pool_time.max(carried_on), now));
+        let time = pool_time.max(carried_on.unwrap_or_default());
+        self.heard.push_back((epoch, time, now));
+        if self.heard.len() > TIMES_MAX {
+            self.heard.pop_front();
+        }
         Ok(rose)
     }
+}
+
+fn carry_on(heard: PoolTime, at: LocalMs, now: LocalMs) -> PoolTime {
+    heard.plus_ms(now.0.saturating_sub(at.0))
 }

@@ -179,6 +179,18 @@ fn what_was_erased_before_the_slab_came_stays_out() {
     rig.finish(ticket, 5).expect("written");
 }
 
+/// A leader's time starts at 0, and what it allows holds at once, however long the one before led.
+#[test]
+fn each_leader_has_a_time_of_its_own() {
+    let mut segments = Segments::new(LIFE, Epoch::default());
+    for term in 1..=20 {
+        let now = LocalMs(NOW.0 + 1_000 * term);
+        let seen = segments.see_epoch(epoch(1, term), PoolTime(3), now);
+        assert_eq!(seen, Ok(true));
+        assert_eq!(segments.pool_time(LocalMs(now.0 + 4)), PoolTime(7));
+    }
+}
+
 #[test]
 fn a_lower_epoch_is_refused_and_time_never_runs_backwards() {
     let mut rig = Rig::new();
