@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use larder_master::sim::Mistake;
 use larder_sim::world::{
     Class, Outcome, PoolMistake, PoolOptions, Summary, parse_kept, run_pool, run_seeds,
 };
@@ -35,7 +36,7 @@ fn the_same_seed_gives_the_same_trace() {
 #[test]
 fn nothing_acknowledged_is_lost() {
     let kept = parse_kept(KEPT).expect("a number and a reason each");
-    let seeds = kept.iter().map(|kept| kept.seed).chain(0..60);
+    let seeds = kept.iter().map(|kept| kept.seed).chain(0..400);
     let summary = run_seeds(
         seeds,
         |seed| run(seed, None),
@@ -51,4 +52,35 @@ fn nothing_acknowledged_is_lost() {
         let is_played = !matches!(class, Class::DiskSlow | Class::Upgrade);
         assert!(!is_played || summary.faults.of(class) > 0, "{summary}");
     }
+}
+
+/// How many seeds it takes at most until some check, made for no mistake, finds this one.
+const FOUND_WITHIN: u64 = 300;
+
+#[test]
+fn mistakes_are_found() {
+    let of_masters = Mistake::ALL.into_iter().map(PoolMistake::Master);
+    let others = [
+        PoolMistake::WallClock,
+        PoolMistake::RemovesAgain,
+        PoolMistake::EpochForgotten,
+    ];
+    let mut missed = Vec::new();
+    for mistake in of_masters.chain(others) {
+        let mut summary = Summary::default();
+        for seed in 0..FOUND_WITHIN {
+            summary.add(&run(seed, Some(mistake)));
+            if summary.failed > 0 {
+                break;
+            }
+        }
+        println!(
+            "{mistake:?} after {} seeds: {:?}",
+            summary.seeds, summary.failures
+        );
+        if summary.failed == 0 {
+            missed.push(mistake);
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?}");
 }

@@ -46,7 +46,7 @@ impl Pool {
             "members": members,
             // Never due: snapshots are not sent here.
             "oplog": { "sync": sync, "snapshot_bytes": u64::MAX / 4 },
-            "put_discard_ms": 1_000,
+            "put_discard_ms": 1_500,
         });
         serde_json::from_value(config).ok()
     }
@@ -104,7 +104,7 @@ impl Pool {
             uid: AgentUid(node.0.into()),
             masters: self.master_addrs(),
             slabs: 4,
-            slab_bytes: 256 << 10,
+            slab_bytes: larder_types::layout::MIN_SLAB_BYTES,
         };
         self.stage
             .start(node, move |context| run_agent(context, settings, folder))
