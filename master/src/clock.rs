@@ -3,24 +3,27 @@
 use larder_types::PoolTime;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use crate::consensus::Clock;
+
 /// Tells pool time. Starts at 0; never goes back; no wall clock has a say.
 ///
 /// `std::time::Instant` was not taken: on Linux it stands still while the machine sleeps, and a
 /// leader that slept must not believe that its agents were just heard.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct PoolClock {
+    clock: Clock,
     start_ms: u64,
 }
 
 impl PoolClock {
-    pub(crate) fn start() -> Self {
-        Self {
-            start_ms: boot_ms(),
-        }
+    /// Starts now on the clock of this master.
+    pub(crate) fn start(clock: Clock) -> Self {
+        let start_ms = clock();
+        Self { clock, start_ms }
     }
 
-    pub(crate) fn now(self) -> PoolTime {
-        PoolTime(boot_ms().saturating_sub(self.start_ms))
+    pub(crate) fn now(&self) -> PoolTime {
+        PoolTime((self.clock)().saturating_sub(self.start_ms))
     }
 }
 

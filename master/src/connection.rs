@@ -3,7 +3,7 @@
 //! It reads while fewer than [`IN_FLIGHT_MAX`] of its calls are unanswered and nothing waits to be
 //! written: whoever does not take answers is not asked for more calls.
 
-mod hello;
+pub(crate) mod hello;
 mod masters;
 
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ use crate::session::{low_bits, push_frame};
 /// [`WRITE_TIMEOUT`].
 const IN_FLIGHT_MAX: usize = 128;
 /// Room for an answer to every call in flight and for pushes beside them.
-const OUTBOX_LENGTH: usize = IN_FLIGHT_MAX + 16;
+pub(crate) const OUTBOX_LENGTH: usize = IN_FLIGHT_MAX + 16;
 /// How long a peer may leave bytes untaken.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a call waits for room in the leader's queue before it is refused as overload.
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
 
 /// Why a connection ends.
 #[derive(Debug)]
-enum End {
+pub(crate) enum End {
     /// The peer closed it between frames, or we were told to.
     Closed,
     /// The peer is told why, in a goodbye.
@@ -99,11 +99,58 @@ enum Greeted {
 }
 
 /// What the hello settled.
-struct Session {
-    connection: ConnectionId,
-    purpose: Purpose,
-    session: SessionId,
-    outbox: mpsc::Receiver<Outgoing>,
+pub(crate) struct Session {
+    pub(crate) connection: ConnectionId,
+    pub(crate) purpose: Purpose,
+    pub(crate) session: SessionId,
+    pub(crate) outbox: mpsc::Receiver<Outgoing>,
+}
+
+/// What a frame comes to.
+pub(crate) enum Understood {
+    /// Nothing is to be done.
+    Nothing,
+    /// It is answered at once, with these bytes.
+    Answer(Vec<u8>),
+    /// The leader is to hear it.
+    Call(Called),
+}
+
+impl Session {
+    /// What a frame of this connection comes to.
+    pub(crate) fn understand(&self, header: &Header, body: &[u8]) -> Result<Understood, End> {
+        if header.session != low_bits(self.session) {
+            let detail = "the frame belongs to another session".to_owned();
+            return Err(Refused::new(RefusedReason::Frame, detail).into());
+        }
+        let mut out = Vec::new();
+        match header.kind {
+            Kind::Goodbye => return Err(End::Closed),
+            // Answers to pings of ours, which we do not send.
+            _ if header.has(FLAG_REPLY) => return Ok(Understood::Nothing),
+            Kind::Ping => encode_frame(&mut out, Frame::reply(header, 0), &())?,
+            _ => match rpc::decode(self.purpose, header, body)? {
+                Some(body) => {
+                    return Ok(Understood::Call(Called {
+                        connection: self.connection,
+                        header: *header,
+                        body,
+                        at: Instant::now(),
+                    }));
+                }
+                None => fail(&mut out, header, Reason::Unsupported)?,
+            },
+        }
+        Ok(match header.request {
+            0 => Understood::Nothing,
+            _ => Understood::Answer(out),
+        })
+    }
+}
+
+/// Whether the leader answers a call at all.
+pub(crate) fn wants_reply(header: &Header) -> bool {
+    header.request != 0 && header.kind != Kind::Done
 }
 
 /// Serves one connection to its end; the label of the refusal if it was refused.
@@ -228,35 +275,20 @@ impl Lane {
         let Some((header, body)) = self.decoder.next_frame()? else {
             return Ok(None);
         };
-        let mut out = Vec::new();
-        if header.session != low_bits(session.session) {
-            let detail = "the frame belongs to another session".to_owned();
-            return Err(Refused::new(RefusedReason::Frame, detail).into());
-        }
-        match header.kind {
-            Kind::Goodbye => return Err(End::Closed),
-            // Answers to pings of ours, which we do not send.
-            _ if header.has(FLAG_REPLY) => return Ok(Some(0)),
-            Kind::Ping => encode_frame(&mut out, Frame::reply(&header, 0), &())?,
-            _ => match rpc::decode(session.purpose, &header, body)? {
-                Some(body) => {
-                    let connection = session.connection;
-                    let called = Called {
-                        connection,
-                        header,
-                        body,
-                        at: Instant::now(),
-                    };
-                    if pass_on(called, shared).await {
-                        let replies = header.request != 0 && header.kind != Kind::Done;
-                        return Ok(Some(usize::from(replies)));
-                    }
-                    fail(&mut out, &header, Reason::Overloaded)?;
-                }
-                None => fail(&mut out, &header, Reason::Unsupported)?,
-            },
+        let called = match session.understand(&header, body)? {
+            Understood::Nothing => return Ok(Some(0)),
+            Understood::Answer(out) => {
+                self.write(&out).await?;
+                return Ok(Some(0));
+            }
+            Understood::Call(called) => called,
+        };
+        if pass_on(called, &shared.events).await {
+            return Ok(Some(usize::from(wants_reply(&header))));
         }
         if header.request != 0 {
+            let mut out = Vec::new();
+            fail(&mut out, &header, Reason::Overloaded)?;
             self.write(&out).await?;
         }
         Ok(Some(0))
@@ -335,10 +367,10 @@ fn fail(out: &mut Vec<u8>, header: &Header, reason: Reason) -> Result<(), FrameE
 }
 
 /// Hands a call to the leader. False: its queue is full, and stayed so for a while.
-async fn pass_on(called: Called, shared: &Shared) -> bool {
-    let room = match shared.events.try_reserve() {
+pub(crate) async fn pass_on(called: Called, events: &mpsc::Sender<Event>) -> bool {
+    let room = match events.try_reserve() {
         Ok(room) => room,
-        Err(_) => match timeout(QUEUE_TIMEOUT, shared.events.reserve()).await {
+        Err(_) => match timeout(QUEUE_TIMEOUT, events.reserve()).await {
             Ok(Ok(room)) => room,
             Ok(Err(_)) | Err(_) => return false,
         },

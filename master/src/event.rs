@@ -90,6 +90,9 @@ pub(crate) enum AdminAsk {
     TaskCancel(TaskId),
     /// Check the whole state.
     Check,
+    /// What the simulator sees of a master.
+    #[cfg(feature = "sim")]
+    Look,
     /// Bring the gauges up to date.
     Gauges,
     /// Some keys of a tenant with the sizes of their objects.

@@ -139,7 +139,7 @@ impl<L: Log> Leading<L> {
             term,
         };
         let leader = Leader::new(&state, epoch, rules.settings.clone(), now);
-        let random = SmallRng::from_os_rng();
+        let random = SmallRng::seed_from_u64(rules.seed);
         let (entry, entry_bytes, committed) = (Vec::new(), 0, 0);
         Self {
             core: Core {
@@ -198,7 +198,10 @@ impl<L: Log> Leading<L> {
                 (true, false) => self.pause(),
             };
             let is_full = is_full || !is_open;
+            // In this order, so that a run follows from its seed. Nobody starves: a turn takes all
+            // that is committed, and decides on what came before.
             tokio::select! {
+                biased;
                 () = &mut stop => self.ended = Some(Ended::Stopped),
                 entry = poll_fn(|context| self.core.log.poll_committed(context)) => match entry {
                     Ok(entry) => self.commit(entry),

@@ -14,6 +14,7 @@ mod connection;
 mod consensus;
 mod event;
 mod events;
+mod flaw;
 pub mod identity;
 mod leader;
 mod line;
@@ -27,6 +28,8 @@ mod role;
 pub mod root_key;
 mod rpc;
 mod session;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod standby;
 
 use std::future::Future;

@@ -2,6 +2,7 @@
 
 use std::task::{Context, Poll};
 
+use larder_oplog::Position;
 use larder_store::Op;
 
 /// Ops that were proposed together and commit together, in order.
@@ -62,6 +63,11 @@ pub trait Log {
 
     /// This moment, for [`Self::is_certain_since`].
     fn mark(&self) -> u64;
+
+    /// The last place in the replicated log that was handed out here, if it has places.
+    fn applied(&self) -> Option<Position> {
+        None
+    }
 
     /// Whether nobody else led when `mark` was taken: a quorum has followed this leader since.
     fn is_certain_since(&self, mark: u64) -> bool;

@@ -1,6 +1,6 @@
 //! A master: bound, then served until it is to stop.
 
-mod roles;
+pub(crate) mod roles;
 
 use std::future::Future;
 use std::io;
@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-use roles::Parts;
+use roles::{Ground, Parts};
 
 use crate::admin::{self, Admin};
 use crate::config::{Config, ConfigError, QuotaConfig, TenantConfig};
@@ -34,7 +34,7 @@ use crate::root_key::{self, RootKeyError};
 
 /// Events that wait for the leader. Each holds at most one body of 1 MiB, and usually a
 /// thousandth of it; connections that find it full wait, and then hear `Overloaded`.
-const EVENTS_LENGTH: usize = 1024;
+pub(crate) const EVENTS_LENGTH: usize = 1024;
 
 /// Why a master did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -166,6 +166,7 @@ impl Master {
     /// # Errors
     /// [`MasterError`]; everybody connected was told that the master stops.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), MasterError> {
+        let ground = Ground::of_machine(&self.config, &self.root, self.incarnation)?;
         let (sender, mut events) = mpsc::channel(EVENTS_LENGTH);
         let (role, role_seen) = watch::channel(Role::Starting);
         let (desk, desk_seen) = watch::channel(None);
@@ -195,6 +196,7 @@ impl Master {
             zmq: zmq_addrs,
         };
         let parts = Parts {
+            ground,
             zmq_feeds: self.zmq.start(&self.registry),
             addrs,
             config: self.config,

@@ -4,13 +4,14 @@ use std::future::Future;
 use std::pin::Pin;
 
 use larder_oplog::{Position, decode_ops};
-use larder_store::{Corruption, State, apply, check};
+use larder_store::{Corruption, Op, State, apply, check};
 use larder_wire::{CallError, Refused};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::consensus::{ConsensusError, Feed, Input, Proposal, Replica, Standing};
 use crate::event::{AdminAnswer, AdminAsk, Event};
+use crate::flaw::{Flaw, Mistake};
 use crate::node::MasterError;
 use crate::role::Role;
 
@@ -23,6 +24,7 @@ pub(crate) struct Standby {
     applied: Option<Position>,
     /// The last term in which it led: versions count from 1 in each, so never again in that one.
     led: u64,
+    flaw: Flaw,
 }
 
 /// Why it follows no longer.
@@ -37,22 +39,14 @@ pub(crate) enum Followed {
 }
 
 impl Standby {
-    pub(crate) const fn new(feed: Feed, state: State) -> Self {
-        Self {
-            feed,
-            state,
-            applied: None,
-            led: 0,
-        }
-    }
-
-    /// One that led in `led`.
-    pub(crate) const fn after(feed: Feed, state: State, led: u64) -> Self {
+    /// One that led last in `led`, 0 for never.
+    pub(crate) const fn new(feed: Feed, state: State, led: u64, flaw: Flaw) -> Self {
         Self {
             feed,
             state,
             applied: None,
             led,
+            flaw,
         }
     }
 
@@ -112,7 +106,7 @@ impl Standby {
         match input {
             Input::Entry { at, ops } => {
                 if let Some(proposal) = ops {
-                    apply_proposal(&mut self.state, at, &proposal)?;
+                    apply_proposal(&mut self.state, at, &proposal, self.flaw)?;
                 }
                 self.applied = Some(at);
             }
@@ -151,6 +145,8 @@ impl Standby {
                 let findings = check(&self.state);
                 Ok(findings.iter().map(ToString::to_string).collect())
             }
+            #[cfg(feature = "sim")]
+            AdminAsk::Look => Ok(crate::sim::look(&self.state, self.applied, role, None)),
             AdminAsk::Gauges => Ok(Value::Null),
             _ => {
                 let mut error = CallError::new(role.refusal());
@@ -168,6 +164,7 @@ pub(crate) fn apply_proposal(
     state: &mut State,
     at: Position,
     proposal: &Proposal,
+    flaw: Flaw,
 ) -> Result<(), MasterError> {
     let Some(bytes) = proposal.ops_at(at) else {
         return Ok(());
@@ -175,6 +172,9 @@ pub(crate) fn apply_proposal(
     let index = at.index;
     let ops = decode_ops(bytes).map_err(|source| ConsensusError::Entry { index, source })?;
     for op in &ops {
+        if flaw.is(Mistake::ReplayDiffers) && matches!(op, Op::Remove { .. }) {
+            continue;
+        }
         let corruption: Option<Corruption> = apply(state, op).corruption;
         if let Some(source) = corruption {
             return Err(ConsensusError::Corrupt { index, source }.into());

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use larder_xtask::{render, root, tidy};
 
 const USAGE: &str = "usage: larder-xtask tidy | crdgen | render [HELM] | \
-                     sim --seed N | sim --count N [--from N]";
+                     sim [--world ledger|pool] (--seed N | --count N [--from N])";
 
 fn main() -> anyhow::Result<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -6,11 +6,15 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use larder_sim::history::write_history;
-use larder_sim::world::{LedgerOptions, Outcome, add_kept, run_ledger, run_seeds};
+use larder_sim::world::{
+    LedgerOptions, Outcome, PoolOptions, add_kept, run_ledger, run_pool, run_seeds,
+};
 
 /// What is to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
+    /// Which world.
+    pub world: World,
     /// The first seed.
     pub from: u64,
     /// How many.
@@ -19,13 +23,47 @@ pub struct Wish {
     pub shows_all: bool,
 }
 
+/// What can be run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum World {
+    /// One server over a real log.
+    #[default]
+    Ledger,
+    /// Masters, agents and clients.
+    Pool,
+}
+
+impl World {
+    /// Its name on the command line and of its file of kept seeds.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ledger => "ledger",
+            Self::Pool => "pool",
+        }
+    }
+
+    fn run(self, seed: u64) -> Outcome {
+        match self {
+            Self::Ledger => run_ledger(seed, &LedgerOptions::default()),
+            Self::Pool => run_pool(seed, &PoolOptions::default()),
+        }
+    }
+}
+
 /// Where the seeds stand that failed once; below it one file a world.
 pub const SEEDS: &str = "crates/sim/tests/seeds";
 
-/// Reads `--seed N`, or `--count N` and `--from N`. `None`: it is neither.
+/// Reads `--world NAME`, the ledger without it, then `--seed N`, or `--count N` and `--from N`.
+/// `None`: it is neither.
 #[must_use]
 pub fn parse(words: &[&str]) -> Option<Wish> {
+    let (world, words) = match words {
+        ["--world", "ledger", words @ ..] => (World::Ledger, words),
+        ["--world", "pool", words @ ..] => (World::Pool, words),
+        words => (World::default(), words),
+    };
     let wish = |from, count, shows_all| Wish {
+        world,
         from,
         count,
         shows_all,
@@ -40,14 +78,14 @@ pub fn parse(words: &[&str]) -> Option<Wish> {
     }
 }
 
-/// Runs the ledger. Seeds that fail are added to the kept ones, and their histories are written
+/// Runs a world. Seeds that fail are added to the kept ones, and their histories are written
 /// under `target/sim`. Whether none failed.
 ///
 /// # Errors
 /// A file cannot be written.
 pub fn run(root: &Path, wish: Wish) -> anyhow::Result<bool> {
     let world = |seed| {
-        let outcome = run_ledger(seed, &LedgerOptions::default());
+        let outcome = wish.world.run(seed);
         if wish.shows_all {
             print!("{outcome}");
         }
@@ -60,7 +98,7 @@ pub fn run(root: &Path, wish: Wish) -> anyhow::Result<bool> {
             print!("{outcome}");
         }
         if kept.is_ok() {
-            kept = keep(root, "ledger", outcome);
+            kept = keep(root, wish.world.name(), outcome);
         }
     });
     kept?;
@@ -120,7 +158,16 @@ mod tests {
         assert_eq!(wish(&["--seed", "7"]), Some((7, 1, true)));
         assert_eq!(wish(&["--count", "9"]), Some((0, 9, false)));
         assert_eq!(wish(&["--count", "9", "--from", "4"]), Some((4, 9, false)));
-        for words in [&["--seed"][..], &["--seed", "x"], &[], &["--from", "3"]] {
+        let pool = parse(&["--world", "pool", "--seed", "7"]).expect("a wish");
+        assert_eq!((pool.world, pool.from), (World::Pool, 7));
+        let none = [
+            &["--seed"][..],
+            &["--seed", "x"],
+            &[],
+            &["--from", "3"],
+            &["--world", "x"],
+        ];
+        for words in none {
             assert_eq!(wish(words), None);
         }
     }

@@ -117,27 +117,33 @@ impl Lane {
     ) -> Result<(Welcome, mpsc::Receiver<Outgoing>), Refused> {
         let protocol = negotiate(hello)?;
         let principal = prove(hello, shared.identity.as_ref()).await?;
-        let (sender, outbox) = mpsc::channel(OUTBOX_LENGTH);
-        let (reply, answer) = oneshot::channel();
-        let purpose = hello.purpose;
-        let opened = Opened {
-            connection,
-            protocol,
-            principal,
-            purpose,
-            outbox: sender,
-            reply,
-        };
-        let stopping = || Refused::new(RefusedReason::Stopping, "the master is stopping");
         self.is_known = true;
-        shared
-            .events
-            .send(Event::Opened(opened))
-            .await
-            .map_err(|_| stopping())?;
-        let welcome = answer.await.map_err(|_| stopping())??;
-        Ok((welcome, outbox))
+        let who = (protocol, principal, hello.purpose);
+        ask_leader(&shared.events, connection, who).await
     }
+}
+
+/// Asks the leader to let in a connection of a proven principal. It has to hear of its end.
+pub(crate) async fn ask_leader(
+    events: &mpsc::Sender<Event>,
+    connection: ConnectionId,
+    (protocol, principal, purpose): (u16, Principal, Purpose),
+) -> Result<(Welcome, mpsc::Receiver<Outgoing>), Refused> {
+    let (sender, outbox) = mpsc::channel(OUTBOX_LENGTH);
+    let (reply, answer) = oneshot::channel();
+    let opened = Opened {
+        connection,
+        protocol,
+        principal,
+        purpose,
+        outbox: sender,
+        reply,
+    };
+    let stopping = || Refused::new(RefusedReason::Stopping, "the master is stopping");
+    let sent = events.send(Event::Opened(opened)).await;
+    sent.map_err(|_| stopping())?;
+    let welcome = answer.await.map_err(|_| stopping())??;
+    Ok((welcome, outbox))
 }
 
 /// Who speaks, if the credential proves it and the listener serves such a one.

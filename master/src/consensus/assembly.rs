@@ -79,6 +79,7 @@ impl<T: Transport> Parts<T> {
             commands: self.commands,
             // Clocks of two machines may differ in rate: a tenth is far more than they do.
             lease_ms: self.settings.election_ms - self.settings.election_ms / 10,
+            flaw: self.settings.flaw,
             is_alone: self.settings.members.len() == 1,
             doubt: doubt_seen,
             _tasks: tasks,

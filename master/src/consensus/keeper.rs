@@ -59,7 +59,7 @@ pub(super) enum Syncs {
     /// Another thread, while entries are appended on.
     Beside,
     /// The keeper itself, at once: for disks in memory.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     Inline,
 }
 

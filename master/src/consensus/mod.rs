@@ -46,7 +46,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) use desk::{PeerDesk, PeerSession};
 pub use error::ConsensusError;
 pub(crate) use feed::{Feed, Input, Standing};
-pub(crate) use link::TcpTransport;
+#[cfg(feature = "sim")]
+pub(crate) use link::{Link, TransportError};
+pub(crate) use link::{TcpTransport, Transport};
 pub(crate) use message::{PeerAnswer, PeerCall};
 pub(crate) use raft_log::RaftLog;
 pub(crate) use replica::{Home, Replica, ReplicaSettings};

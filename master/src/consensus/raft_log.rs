@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use larder_oplog::encode_ops;
+use larder_oplog::{Position, encode_ops};
 use larder_store::{Op, State, apply};
 use openraft::ServerState;
 use tokio::sync::watch;
@@ -16,6 +16,7 @@ use super::feed::{Feed, Input, ServerMetrics};
 use super::lease::Rounds;
 use super::message::ENTRY_BYTES_MAX;
 use super::{Clock, Proposal, Raft};
+use crate::flaw::{Flaw, Mistake};
 use crate::log::{Entry, Log, LogError};
 use crate::node::MasterError;
 
@@ -34,6 +35,8 @@ pub(crate) struct RaftLog {
     lease_ms: u64,
     replica: u64,
     term: u64,
+    flaw: Flaw,
+    applied: Option<Position>,
     last_index: u64,
     /// What is not committed, with its size.
     proposed: VecDeque<(u64, Vec<Op>, usize)>,
@@ -66,6 +69,7 @@ impl RaftLog {
         lease_ms: u64,
         replica: u64,
         term: u64,
+        flaw: Flaw,
     ) -> Self {
         let mut watched = metrics.clone();
         let deposed = Box::pin(async move {
@@ -84,6 +88,8 @@ impl RaftLog {
             lease_ms,
             replica,
             term,
+            flaw,
+            applied: None,
             last_index: 0,
             proposed: VecDeque::new(),
             proposed_bytes: 0,
@@ -136,6 +142,7 @@ impl RaftLog {
     fn take(&mut self, input: Input) -> Option<Result<Entry, LogError>> {
         match input {
             Input::Entry { at, ops } if at.term == self.term => {
+                self.applied = Some(at);
                 // The membership of this term, or what an earlier leader was too late with.
                 ops?.ops_at(at)?;
                 let (index, ops, bytes) = self.proposed.pop_front()?;
@@ -206,9 +213,16 @@ impl Log for RaftLog {
     }
 
     fn is_certain(&self) -> bool {
+        if self.flaw.is(Mistake::LeaseUnchecked) {
+            return true;
+        }
         let now_ms = (self.clock)();
         self.quorum_ms(now_ms)
             .is_some_and(|begun_ms| now_ms < begun_ms.saturating_add(self.lease_ms))
+    }
+
+    fn applied(&self) -> Option<Position> {
+        self.applied
     }
 
     fn mark(&self) -> u64 {

@@ -4,7 +4,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use larder_oplog::{BootId, Disk, Log, Options, Position, Trust, remove_snapshot, snapshots, wipe};
+use larder_oplog::{
+    BootId, Disk, Log, Options, Position, SyncPolicy, Trust, remove_snapshot, snapshots, wipe,
+};
 use larder_store::State;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -19,6 +21,7 @@ use super::link::Transport;
 use super::snapshots::{AnyDisk, Volume};
 use super::store::{Ends, LogStore, Written};
 use super::{Clock, ConsensusError, Member, Raft, RaftLog, RaftVote, convert, identity, recover};
+use crate::flaw::{Flaw, Mistake};
 
 /// What a replica is told.
 #[derive(Clone, Debug)]
@@ -37,6 +40,7 @@ pub(crate) struct ReplicaSettings {
     pub(crate) boot: BootId,
     /// For what is drawn: pauses before elections, the number of a new replica.
     pub(crate) seed: u64,
+    pub(crate) flaw: Flaw,
 }
 
 /// Where the keeper of the log runs.
@@ -45,7 +49,7 @@ pub(crate) enum Home {
     /// On a thread of its own.
     Thread,
     /// On the caller's runtime: for tests, whose disks are memory.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     Task,
 }
 
@@ -57,6 +61,7 @@ pub(crate) struct Replica {
     pub(super) rounds: watch::Sender<Rounds>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) lease_ms: u64,
+    pub(super) flaw: Flaw,
     pub(super) is_alone: bool,
     pub(super) doubt: watch::Receiver<Doubt>,
     pub(super) _tasks: JoinSet<()>,
@@ -102,7 +107,8 @@ impl Replica {
                 "the end of the log was cut: it was not written whole"
             );
         }
-        if is_doubtful && settings.members.len() == 1 {
+        let trusts_all = settings.flaw.is(Mistake::TailTrusted);
+        if is_doubtful && (settings.members.len() == 1 || trusts_all) {
             // Nobody else could know more. A new term follows, so no version is given twice.
             tracing::warn!("this machine lost its power: puts of the last moment may be lost");
             log.settle_doubt()?;
@@ -122,11 +128,16 @@ impl Replica {
             written.through(last.index, log.size_bytes());
         }
         let (commands, received) = mpsc::channel(COMMANDS_LENGTH);
-        spawn_keeper(home, log, settings.log, received, written.clone())?;
+        let mut policy = settings.log.policy;
+        if settings.flaw.is(Mistake::ToldBeforeDurable) {
+            policy = SyncPolicy::Never;
+        }
+        spawn_keeper(home, log, policy, received, written.clone())?;
         let store = LogStore::new(commands.clone(), &written, ends);
         let now_ms = clock();
         // A replica that never took part has promised nothing.
-        let heard = Arc::new(Heard::new(if is_formed { now_ms } else { 0 }));
+        let promised = is_formed && !settings.flaw.is(Mistake::PromiseForgotten);
+        let heard = Arc::new(Heard::new(if promised { now_ms } else { 0 }));
         let parts = Parts {
             settings,
             number,
@@ -180,6 +191,7 @@ impl Replica {
             self.lease_ms,
             self.desk.replica,
             term,
+            self.flaw,
         )
     }
 
@@ -252,22 +264,22 @@ fn ends<D: Disk>(log: &Log<D>) -> Ends {
 fn spawn_keeper(
     home: Home,
     log: Log<AnyDisk>,
-    options: Options,
+    policy: SyncPolicy,
     received: mpsc::Receiver<Command>,
     written: Written,
 ) -> Result<(), ConsensusError> {
     let syncs = match home {
         Home::Thread => Syncs::Beside,
-        #[cfg(test)]
+        #[cfg(any(test, feature = "sim"))]
         Home::Task => Syncs::Inline,
     };
     let keeping = async move {
-        if let Err(error) = keep(log, (options.policy, syncs), received, written).await {
+        if let Err(error) = keep(log, (policy, syncs), received, written).await {
             let error = larder_telemetry::error_chain(&error);
             tracing::error!(error, "the log's disk failed; this master stops");
         }
     };
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     if home == Home::Task {
         tokio::spawn(keeping);
         return Ok(());

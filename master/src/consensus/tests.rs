@@ -197,7 +197,9 @@ impl Running {
             match input {
                 Input::Entry { at, ops } => {
                     if let Some(ops) = ops {
-                        crate::standby::apply_proposal(&mut self.state, at, &ops).expect("fits");
+                        let flaw = crate::flaw::Flaw::default();
+                        crate::standby::apply_proposal(&mut self.state, at, &ops, flaw)
+                            .expect("fits");
                     }
                     self.applied_term = at.term;
                 }
@@ -280,6 +282,7 @@ impl Group {
             growth_bytes: u64::MAX,
             boot: BootId([node.boot; 16]),
             seed: 40 + number as u64 + 10 * u64::from(node.boot),
+            flaw: crate::flaw::Flaw::default(),
         };
         let volume: Volume = Arc::new(move || Ok(Box::new(disk.clone())));
         let net = Net {

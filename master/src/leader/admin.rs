@@ -89,6 +89,12 @@ impl<L: Log> Leading<L> {
             AdminAsk::Tenants => self.tenants(),
             AdminAsk::Agents => self.agents(),
             AdminAsk::Check => self.check(),
+            #[cfg(feature = "sim")]
+            AdminAsk::Look => {
+                let (at, state) = (self.core.log.applied(), &self.core.state);
+                let certain_term = self.core.log.is_certain().then(|| self.core.epoch().term);
+                crate::sim::look(state, at, crate::role::Role::Leading, certain_term)
+            }
             AdminAsk::Gauges => {
                 let (state, leader) = (&self.core.state, &mut self.core.leader);
                 self.metrics.refresh(state, leader, self.links.clients());

@@ -20,11 +20,11 @@ impl<L: Log> Leading<L> {
     pub(super) fn answer(&mut self, id: CallId, mut call: Call) {
         if let Origin::Peer(connection, header) = &call.origin {
             let (connection, header) = (*connection, *header);
-            if let Some(exist) = call.take_exist(self.core.committed) {
+            if let Some(exist) = call.take_exist(self.told_through()) {
                 return self.answer_probe(id, connection, &header, (&exist, call.started));
             }
         }
-        let results = call.take_results(self.core.committed);
+        let results = call.take_results(self.told_through());
         match call.origin {
             Origin::Peer(connection, header) => {
                 if let Some(link) = self.links.get_mut(connection) {

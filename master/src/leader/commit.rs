@@ -8,6 +8,7 @@ use larder_wire::Kind;
 use larder_wire::agent::Commands;
 
 use super::{Ended, Leading, TURN_ITEMS};
+use crate::flaw::Mistake;
 use crate::log::{Entry, Log};
 use crate::rpc::{COMMANDS_BYTES_MAX, COMMANDS_MAX, command_bytes, wire_command};
 
@@ -44,7 +45,8 @@ impl<L: Log> Leading<L> {
                     Err(error) => self.ended = Some(Ended::Log(error)),
                 }
             }
-            while let Some((id, call)) = self.calls.next_complete(self.core.committed) {
+            let told = self.told_through();
+            while let Some((id, call)) = self.calls.next_complete(told) {
                 self.answer(id, call);
             }
             if self.touched >= TURN_ITEMS || self.ended.is_some() || !self.core.log.has_room() {
@@ -55,6 +57,14 @@ impl<L: Log> Leading<L> {
                 break;
             }
         }
+    }
+
+    /// Answers that saw nothing above this index may be told.
+    pub(super) fn told_through(&self) -> u64 {
+        if self.core.rules.flaw.is(Mistake::ToldBeforeCommitted) {
+            return u64::MAX;
+        }
+        self.core.committed
     }
 
     /// Puts ops into the entry of this turn, or into the next one if that is full; the index of

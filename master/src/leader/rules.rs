@@ -5,6 +5,7 @@ use larder_types::Incarnation;
 use larder_wire::{RootKey, SessionSigner};
 
 use super::TICK_MS_MAX;
+use crate::flaw::Flaw;
 use crate::log::LogError;
 
 /// What the leader is set up with.
@@ -16,6 +17,9 @@ pub(crate) struct Rules {
     pub(crate) replica_factor: u8,
     pub(crate) session_token_ms: u64,
     pub(crate) settings: Settings,
+    /// What its choices follow from.
+    pub(crate) seed: u64,
+    pub(crate) flaw: Flaw,
 }
 
 impl Rules {

@@ -110,6 +110,8 @@ impl Bench {
             replica_factor: 1,
             session_token_ms: 1_000,
             settings: Settings::default(),
+            seed: 7,
+            flaw: crate::flaw::Flaw::default(),
         };
         let told = Rc::new(Told {
             commits_to: Cell::new(1),
@@ -136,7 +138,7 @@ impl Bench {
             keys,
             log,
             metrics,
-            PoolClock::start(),
+            PoolClock::start(std::sync::Arc::new(crate::clock::boot_ms)),
         );
         let config = r#"[{"tenant":"a"}]"#;
         let tenants = crate::config::parse_json("t".as_ref(), config).expect("valid");

@@ -19,29 +19,74 @@ use super::MasterError;
 use crate::clock::{PoolClock, boot_ms};
 use crate::config::{Config, QuotaConfig, TenantConfig};
 use crate::consensus::{
-    ConsensusError, Home, Member, PeerDesk, RaftLog, Replica, ReplicaSettings, TcpTransport, Volume,
+    Clock, ConsensusError, Home, Member, PeerDesk, RaftLog, Replica, ReplicaSettings, TcpTransport,
+    Transport, Volume,
 };
 use crate::event::Event;
 use crate::events::{Events, zmq};
+use crate::flaw::Flaw;
 use crate::leader::{Ended, Keys, Leading, Rules};
 use crate::metrics::MasterMetrics;
 use crate::ready_file::{self, Addrs};
 use crate::role::Role;
 use crate::standby::{Followed, Standby};
 
+/// What a master stands on: its machine, or what is played for one.
+pub(crate) struct Ground<T> {
+    /// Its disk. Locked as long as the volume lives: two masters on one folder would be two in one.
+    pub(crate) volume: Volume,
+    /// Its way to the other masters.
+    pub(crate) transport: T,
+    pub(crate) clock: Clock,
+    pub(crate) home: Home,
+    pub(crate) boot: BootId,
+    /// Seeds of what is drawn.
+    pub(crate) seeds: Seeds,
+    pub(crate) flaw: Flaw,
+}
+
+/// Gives a seed each time that one is needed.
+pub(crate) type Seeds = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+impl Ground<TcpTransport> {
+    /// The machine that this process runs on.
+    pub(super) fn of_machine(
+        config: &Config,
+        root: &RootKey,
+        incarnation: Incarnation,
+    ) -> Result<Self, MasterError> {
+        let disk = StdDisk::open(config.state_dir.join("oplog")).map_err(ConsensusError::from)?;
+        let transport = TcpTransport {
+            credential: root.master_credential().to_vec(),
+            name: config.name.clone(),
+            incarnation,
+        };
+        Ok(Self {
+            volume: Arc::new(move || Ok(Box::new(disk.share()?))),
+            transport,
+            clock: Arc::new(boot_ms),
+            home: Home::Thread,
+            boot: boot_id()?,
+            seeds: Arc::new(|| SmallRng::from_os_rng().random()),
+            flaw: Flaw::default(),
+        })
+    }
+}
+
 /// What the role loop needs.
-pub(super) struct Parts {
-    pub(super) config: Config,
-    pub(super) tenants: Vec<TenantConfig>,
-    pub(super) quotas: Vec<QuotaConfig>,
-    pub(super) root: RootKey,
-    pub(super) incarnation: Incarnation,
-    pub(super) registry: Registry,
-    pub(super) addrs: Addrs,
-    pub(super) zmq_feeds: zmq::Feeds,
-    pub(super) role: watch::Sender<Role>,
+pub(crate) struct Parts<T> {
+    pub(crate) ground: Ground<T>,
+    pub(crate) config: Config,
+    pub(crate) tenants: Vec<TenantConfig>,
+    pub(crate) quotas: Vec<QuotaConfig>,
+    pub(crate) root: RootKey,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) registry: Registry,
+    pub(crate) addrs: Addrs,
+    pub(crate) zmq_feeds: zmq::Feeds,
+    pub(crate) role: watch::Sender<Role>,
     /// Where connections of other masters find who answers them.
-    pub(super) desk: watch::Sender<Option<PeerDesk>>,
+    pub(crate) desk: watch::Sender<Option<PeerDesk>>,
 }
 
 /// That this master is to stop. May be waited for again and again.
@@ -84,9 +129,9 @@ enum Led {
     Deposed(Box<Standby>),
 }
 
-impl Parts {
+impl<T: Transport> Parts<T> {
     /// Follows, leads, follows again, until the master is to stop.
-    pub(super) async fn hold_roles(
+    pub(crate) async fn hold_roles(
         &self,
         events: &mut mpsc::Receiver<Event>,
         shutdown: Pin<&mut (impl Future<Output = ()> + ?Sized)>,
@@ -95,11 +140,7 @@ impl Parts {
             asked: shutdown,
             is_asked: false,
         };
-        let folder = self.config.state_dir.join("oplog");
-        // Locked as long as the volume lives: two masters on one folder would be two in one.
-        let disk = StdDisk::open(folder).map_err(ConsensusError::from)?;
-        let volume: Volume = Arc::new(move || Ok(Box::new(disk.share()?)));
-        let (mut replica, mut standby) = self.start_replica(&volume).await?;
+        let (mut replica, mut standby) = self.start_replica().await?;
         let ended = loop {
             let followed = standby
                 .follow(&replica, events, pin!(shutdown.wait()), |role| {
@@ -112,8 +153,8 @@ impl Parts {
                 Followed::JoinsAnew => {
                     tracing::warn!("this replica empties its log and joins anew");
                     self.desk.send_replace(None);
-                    replica.wipe(&volume).await?;
-                    (replica, standby) = self.start_replica(&volume).await?;
+                    replica.wipe(&self.ground.volume).await?;
+                    (replica, standby) = self.start_replica().await?;
                     continue;
                 }
             };
@@ -147,8 +188,8 @@ impl Parts {
         }
     }
 
-    async fn start_replica(&self, volume: &Volume) -> Result<(Replica, Standby), MasterError> {
-        let config = &self.config;
+    async fn start_replica(&self) -> Result<(Replica, Standby), MasterError> {
+        let (config, ground) = (&self.config, &self.ground);
         let me = Member {
             name: config.name.clone(),
             addr: self.addrs.client.to_string(),
@@ -172,19 +213,15 @@ impl Parts {
                 ..Options::default()
             },
             growth_bytes: config.oplog.snapshot_bytes,
-            boot: boot_id()?,
-            seed: SmallRng::from_os_rng().random(),
+            boot: ground.boot,
+            seed: (ground.seeds)(),
+            flaw: ground.flaw,
         };
-        let transport = TcpTransport {
-            credential: self.root.master_credential().to_vec(),
-            name: config.name.clone(),
-            incarnation: self.incarnation,
-        };
-        let clock = Arc::new(boot_ms);
-        let volume = Arc::clone(volume);
-        let started = Replica::start(settings, volume, transport, clock, Home::Thread).await?;
+        let (volume, clock) = (Arc::clone(&ground.volume), Arc::clone(&ground.clock));
+        let transport = ground.transport.clone();
+        let started = Replica::start(settings, volume, transport, clock, ground.home).await?;
         self.desk.send_replace(Some(started.replica.desk().clone()));
-        let standby = Standby::new(started.feed, started.state);
+        let standby = Standby::new(started.feed, started.state, 0, ground.flaw);
         Ok((started.replica, standby))
     }
 
@@ -208,8 +245,7 @@ impl Parts {
                     .commit_alone(vec![Op::PoolBegun { generation }], &mut state)
                     .await?
                 {
-                    let standby = Standby::after(log.into_feed(), state, term);
-                    return Ok(Led::Deposed(Box::new(standby)));
+                    return Ok(self.deposed(log, state, term));
                 }
                 tracing::info!(generation, "the pool begins empty");
             }
@@ -231,12 +267,16 @@ impl Parts {
                 Ended::Corrupt(corruption) => return Err(MasterError::Corrupt(corruption)),
                 Ended::Log(crate::log::LogError::NotLeader) => {
                     tracing::warn!(term, "this master leads no longer");
-                    let standby = Standby::after(log.into_feed(), state, term);
-                    return Ok(Led::Deposed(Box::new(standby)));
+                    return Ok(self.deposed(log, state, term));
                 }
                 Ended::Log(error) => return Err(MasterError::Log(error)),
             }
         }
+    }
+
+    fn deposed(&self, log: RaftLog, state: State, led: u64) -> Led {
+        let flaw = self.ground.flaw;
+        Led::Deposed(Box::new(Standby::new(log.into_feed(), state, led, flaw)))
     }
 
     fn leading(
@@ -260,9 +300,12 @@ impl Parts {
             replica_factor: config.replica_factor,
             session_token_ms: config.session_token_ms,
             settings: config.settings(),
+            seed: (self.ground.seeds)(),
+            flaw: self.ground.flaw,
         };
         let metrics = MasterMetrics::new(self.registry.clone());
-        let leading = Leading::new(term, state, rules, keys, log, metrics, PoolClock::start());
+        let clock = PoolClock::start(Arc::clone(&self.ground.clock));
+        let leading = Leading::new(term, state, rules, keys, log, metrics, clock);
         let epoch = leading.epoch();
         tracing::info!(pool = config.pool, %epoch, "leading");
         Ok(match &config.events {

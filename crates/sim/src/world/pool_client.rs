@@ -47,6 +47,8 @@ pub struct ClientSettings {
     pub replicas: u8,
     /// How long it tries an operation.
     pub patience: Duration,
+    /// A mistake: it removes again when it does not know whether it did.
+    pub removes_again: bool,
 }
 
 struct Client {
@@ -249,11 +251,15 @@ impl Client {
                     return Outcome::Missing;
                 }
                 // To ask again could remove what another client wrote meanwhile.
-                Ok(Ok(Some(Err(error))) | Err(error)) if is_open(&error) => {
+                Ok(Ok(Some(Err(error))) | Err(error))
+                    if is_open(&error) && !self.settings.removes_again =>
+                {
                     return Outcome::Unknown;
                 }
-                Ok(Ok(None)) | Err(NoAnswer) => return Outcome::Unknown,
-                Ok(_) => sleep(PAUSE).await,
+                Ok(Ok(None)) | Err(NoAnswer) if !self.settings.removes_again => {
+                    return Outcome::Unknown;
+                }
+                _ => sleep(PAUSE).await,
             }
         }
         Outcome::Failed

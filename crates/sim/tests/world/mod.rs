@@ -6,3 +6,4 @@ mod ledger;
 mod network;
 mod pool;
 mod stage;
+mod whole;

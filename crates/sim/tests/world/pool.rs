@@ -557,6 +557,7 @@ fn clients_put_and_get_by_the_protocol() {
             credential: b"a".to_vec(),
             replicas: 1,
             patience: Duration::from_millis(500),
+            removes_again: false,
         };
         let mut records = Vec::new();
         let nodes = (200..).map(Node);

@@ -19,6 +19,9 @@ pub struct StaleEpoch {
     pub highest: Epoch,
 }
 
+/// How far our idea of a leader's time may be ahead of what it says, in ms. What is further ahead
+/// is no message that took long but a clock that is fast.
+const AHEAD_MS_MAX: u64 = 500;
 /// So many epochs' times are kept. What an older one gave has long expired.
 const TIMES_MAX: usize = 8;
 
@@ -46,7 +49,9 @@ impl EpochGate {
 
     /// `None` until a master was heard: until then nothing can be said about a deadline.
     pub(super) fn pool_time(&self, now: LocalMs) -> Option<PoolTime> {
-        self.heard.back().map(|(_, heard, at)| carry_on(*heard, *at, now))
+        self.heard
+            .back()
+            .map(|(_, heard, at)| carry_on(*heard, *at, now))
     }
 
     /// The time of an epoch. One that was not heard yet has the time that is known; `None` for one
@@ -74,11 +79,13 @@ impl EpochGate {
             });
         }
         let rose = epoch > self.highest;
-        // Within an epoch time never runs backwards: what was said travelled for a while and is a
-        // little old.
+        // Within an epoch time does not run backwards: what was said travelled for a while and is a
+        // little old. But a clock of ours that is fast is put right, or in the end nothing that a
+        // leader allows would hold here.
         let last = self.heard.pop_back_if(|(of, _, _)| *of == epoch);
         let carried_on = last.map(|(_, heard, at)| carry_on(heard, at, now));
         self.highest = epoch;
+        let carried_on = carried_on.filter(|time| time.since_ms(pool_time) <= AHEAD_MS_MAX);
         let time = pool_time.max(carried_on.unwrap_or_default());
         self.heard.push_back((epoch, time, now));
         if self.heard.len() > TIMES_MAX {

@@ -191,6 +191,19 @@ fn each_leader_has_a_time_of_its_own() {
     }
 }
 
+/// An agent whose clock is fast, or leapt, does not refuse for ever what its leader allows.
+#[test]
+fn a_fast_clock_is_put_right() {
+    let mut segments = Segments::new(LIFE, Epoch::default());
+    for beat in 0..10 {
+        let now = LocalMs(NOW.0 + 5_000 * beat);
+        let said = PoolTime(1_000 * beat);
+        let seen = segments.see_epoch(epoch(1, 1), said, now);
+        assert_eq!(seen, Ok(beat == 0));
+        assert_eq!(segments.pool_time(now), said);
+    }
+}
+
 #[test]
 fn a_lower_epoch_is_refused_and_time_never_runs_backwards() {
     let mut rig = Rig::new();

@@ -1,0 +1,168 @@
+//! What faults do to a pool, and how each is mended.
+
+use std::sync::atomic::Ordering;
+
+use super::super::faults::{Class, Fault};
+use super::super::network::{Cut, Node};
+use super::super::stage::StageError;
+use super::{MS, Machine, Pool, PoolMistake, RESTART_NS};
+
+/// The longest leap of a clock, in ms. More than an agent may be silent would be the end of all
+/// agents, and rightly.
+const LEAP_MS_MAX: u64 = 2_500;
+
+impl Pool {
+    /// Lets a quantum pass, and begins and ends what is due.
+    pub(super) fn step(&mut self) -> Result<(), StageError> {
+        let (before_ns, now_ns) = (self.stage.now_ns(), self.stage.now_ns() + MS);
+        let within = |at_ns: u64| before_ns < at_ns && at_ns <= now_ns;
+        for place in 0..self.faults.len() {
+            let fault = self.faults[place].clone();
+            if within(fault.from_ns) {
+                self.trace.note(before_ns, format_args!("begins: {fault}"));
+                self.coverage.count(fault.class);
+                self.begin(place, &fault);
+            }
+            if within(fault.until_ns) {
+                self.trace.note(before_ns, format_args!("ends: {fault}"));
+                self.end(place, &fault)?;
+            }
+        }
+        self.stage.pass()?;
+        let mut judge = self.judge.borrow_mut();
+        for (agent, folder) in &self.agents {
+            judge.see_epoch(*agent, folder.epoch());
+        }
+        drop(judge);
+        self.restart_ended()
+    }
+
+    /// Starts again what ended by itself.
+    fn restart_ended(&mut self) -> Result<(), StageError> {
+        let now_ns = self.stage.now_ns();
+        let machines = self.machines.keys().chain(self.agents.keys());
+        let ended = machines.filter(|node| !self.stage.is_running(**node));
+        let ended: Vec<Node> = ended
+            .filter(|node| self.down.get(node).is_none_or(Vec::is_empty))
+            .copied()
+            .collect();
+        for node in ended {
+            if !self.restarts.contains_key(&node) {
+                self.trace.note(now_ns, format_args!("{node} ended"));
+                self.gone(node);
+            }
+            let restart_ns = *self.restarts.entry(node).or_insert(now_ns + RESTART_NS);
+            if restart_ns <= now_ns {
+                self.start(node)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, node: Node) -> Result<(), StageError> {
+        if self.machines.contains_key(&node) {
+            self.start_master(node)
+        } else {
+            self.start_agent(node)
+        }
+    }
+
+    /// A process is gone; of an agent its bytes too.
+    fn gone(&mut self, node: Node) {
+        self.judge.borrow_mut().forget(node);
+        if self.agents.contains_key(&node) {
+            self.lost_ns.get_or_insert(self.stage.now_ns());
+        }
+    }
+
+    fn kill(&mut self, place: usize, node: Node) {
+        self.stage.kill(node);
+        self.gone(node);
+        self.down.entry(node).or_default().push(place);
+    }
+
+    fn begin(&mut self, place: usize, fault: &Fault) {
+        let amount = u64::try_from(fault.amount).unwrap_or(0);
+        let now_ns = self.stage.now_ns();
+        if let Some(storm) = fault.storm() {
+            self.stage.network.begin_storm(place as u64, storm);
+        }
+        let cut = |(from, to): (&[Node], &[Node])| self.stage.network.cut(from, to);
+        let cuts: Vec<Cut> = fault.cuts().into_iter().map(cut).collect();
+        self.cuts.push((place, cuts));
+        for node in fault.nodes.iter().copied() {
+            match fault.class {
+                Class::Kill | Class::AgentKill => self.kill(place, node),
+                Class::PowerOne | Class::PowerAll => {
+                    self.kill(place, node);
+                    if let Some(machine) = self.machines.get_mut(&node) {
+                        machine.lose_power(amount.wrapping_add(node.0.into()));
+                    }
+                }
+                Class::DiskFull => self.limit_free(node, Some(amount)),
+                Class::ClockLeap => {
+                    let leap_ms = amount / MS % LEAP_MS_MAX;
+                    self.stage.clock(node).leap(leap_ms * MS);
+                }
+                Class::ClockDrift => {
+                    let ppm = i32::try_from(fault.amount).unwrap_or(0);
+                    self.stage.clock(node).drift(now_ns, ppm);
+                }
+                Class::WallJump => self.set_wall(node, fault.amount),
+                Class::Pause | Class::AgentPause => self.stage.pause(node, true),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, place: usize, fault: &Fault) -> Result<(), StageError> {
+        let now_ns = self.stage.now_ns();
+        self.stage.network.end_storm(place as u64);
+        let mended = |(of, _): &mut (usize, Vec<Cut>)| *of == place;
+        for (_, cuts) in self.cuts.extract_if(.., mended).collect::<Vec<_>>() {
+            for cut in cuts {
+                self.stage.network.mend(now_ns, cut);
+            }
+        }
+        for node in fault.nodes.iter().copied() {
+            match fault.class {
+                Class::Kill | Class::AgentKill | Class::PowerOne | Class::PowerAll => {
+                    let down = self.down.entry(node).or_default();
+                    down.retain(|down| *down != place);
+                    if down.is_empty() {
+                        self.start(node)?;
+                    }
+                }
+                Class::DiskFull => self.limit_free(node, None),
+                Class::ClockDrift => self.stage.clock(node).drift(now_ns, 0),
+                Class::Pause | Class::AgentPause => self.stage.pause(node, false),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn limit_free(&self, node: Node, free_bytes: Option<u64>) {
+        if let Some(machine) = self.machines.get(&node) {
+            machine.disk.limit_free(free_bytes);
+        }
+    }
+
+    /// Somebody sets the wall clock of a machine, which nothing may go by.
+    fn set_wall(&mut self, node: Node, by_ns: i64) {
+        self.stage.clock(node).set_wall(by_ns);
+        if let Some(machine) = self.machines.get(&node)
+            && self.mistake == Some(PoolMistake::WallClock)
+        {
+            let by_ms = by_ns / 1_000_000;
+            machine.ahead_ms.fetch_add(by_ms, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Machine {
+    fn lose_power(&mut self, seed: u64) {
+        self.disk.lose_power(seed);
+        self.boot = self.boot.wrapping_add(1);
+    }
+}

@@ -1,0 +1,115 @@
+//! What must be true of all masters and agents at every moment.
+
+use std::collections::BTreeMap;
+
+use larder_master::sim::Look;
+use larder_types::Epoch;
+
+use super::super::network::Node;
+
+/// How many findings are kept.
+const FINDINGS_MAX: usize = 16;
+
+/// What was seen of a pool so far, and what of it must not be.
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    /// What was wrong.
+    pub(super) findings: Vec<String>,
+    /// The digest of the state after an entry, by term and index: the same on every master.
+    digests: BTreeMap<(u64, u64), (u64, Node)>,
+    /// The last moment at which a master was certain to lead alone, and who in which term.
+    certain: Option<(u64, Node, u64)>,
+    /// The newest of each master, with its time.
+    pub(super) last: BTreeMap<Node, (u64, Look)>,
+    epochs: BTreeMap<Node, Epoch>,
+    /// How many terms were led.
+    pub(super) terms: u64,
+    term_max: u64,
+    looks: u64,
+}
+
+impl Judge {
+    /// Something that must not be.
+    pub(super) fn find(&mut self, finding: String) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(finding);
+        }
+    }
+
+    /// A master was looked into within one quantum, or between two moments.
+    pub(super) fn see(&mut self, master: Node, (before_ns, now_ns): (u64, u64), look: Look) {
+        self.looks += 1;
+        for finding in &look.findings {
+            self.find(format!("check of {master}: {finding}"));
+        }
+        if let Some(at) = look.applied {
+            let (digest, other) = *self.digests.entry(at).or_insert((look.digest, master));
+            if digest != look.digest {
+                let (term, index) = at;
+                self.find(format!(
+                    "{master} and {other} differ after entry {index} of term {term}"
+                ));
+            }
+        }
+        // When it is not known at which moment it was certain, nothing follows.
+        if let Some(term) = look.certain_term.filter(|_| before_ns == now_ns) {
+            if term > self.term_max {
+                self.term_max = term;
+                self.terms += 1;
+            }
+            if let Some((at_ns, other, other_term)) = self.certain
+                && at_ns == now_ns
+                && other != master
+            {
+                self.find(format!(
+                    "{master} in term {term} and {other} in term {other_term} are both certain \
+                     to lead alone"
+                ));
+            }
+            self.certain = Some((now_ns, master, term));
+        }
+        self.last.insert(master, (now_ns, look));
+    }
+
+    /// A master's process is gone.
+    pub(super) fn forget(&mut self, master: Node) {
+        self.last.remove(&master);
+    }
+
+    /// The highest epoch that an agent has written down.
+    pub(super) fn see_epoch(&mut self, agent: Node, epoch: Epoch) {
+        let before = self.epochs.entry(agent).or_insert(epoch);
+        if epoch < *before {
+            let finding = format!("{agent} went back from epoch {before} to {epoch}");
+            self.find(finding);
+        } else {
+            *before = epoch;
+        }
+    }
+
+    /// Whether some master leads and is certain of it.
+    pub(super) fn is_led(&self) -> bool {
+        let mut looks = self.last.values();
+        looks.any(|(_, look)| look.certain_term.is_some())
+    }
+
+    /// Whether all of these have applied the same.
+    pub(super) fn are_equal(&self, masters: &[Node]) -> bool {
+        let applied = |node: &Node| {
+            let (_, look) = self.last.get(node)?;
+            look.applied
+        };
+        let first = masters.first().and_then(applied);
+        first.is_some() && masters.iter().all(|node| applied(node) == first)
+    }
+
+    /// How often masters were looked into, and how many terms there were: for the trace.
+    pub(super) fn counts(&self) -> String {
+        let epochs: Vec<String> = self.epochs.values().map(ToString::to_string).collect();
+        let last = self.digests.last_key_value();
+        format!(
+            "{} looks, {} terms, {epochs:?}, {last:?}",
+            self.looks, self.terms
+        )
+    }
+}
