@@ -189,6 +189,7 @@ fn node_cases() -> Vec<Case> {
 pub fn cases() -> Vec<Case> {
     [
         pool::pool_cases(),
+        pool::masters_cases(),
         pool::slab_cases(),
         figures::size_cases(),
         tenant::cases(),

@@ -33,6 +33,11 @@ mod document;
 mod events;
 #[expect(
     unreachable_pub,
+    reason = "kube's derive copies each struct into a function"
+)]
+mod masters;
+#[expect(
+    unreachable_pub,
     clippy::duplicated_attributes,
     reason = "kube's derive copies each struct into a function; columns have equal types"
 )]
@@ -63,13 +68,14 @@ pub use condition::Condition;
 pub use definition::{GenerateError, generate, schema};
 pub use document::{Document, DocumentError, DocumentProblem, parse_documents};
 pub use events::{Events, ZmqEndpoint, ZmqSchema};
+pub use masters::{MasterStorage, Masters, MastersStatus};
 pub use node::{
     CacheNode, CacheNodeSpec, CacheNodeStatus, DrainState, HugepageFacts, MemoryFacts,
     NodeCapability, NodeDrain,
 };
 pub use pool::{
-    CachePool, CachePoolSpec, CachePoolStatus, Drain, MasterStorage, Masters, MastersStatus,
-    Medium, Nodes, NodesStatus, Overcommit, Phase, Placement, Quotas, Tier,
+    CachePool, CachePoolSpec, CachePoolStatus, Drain, Medium, Nodes, NodesStatus, Overcommit,
+    Phase, Placement, Quotas, Tier,
 };
 pub use pool_file::PoolFile;
 pub use problem::{Problem, Problems};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::DEFAULT_NAMESPACE;
-use crate::pool::{CachePool, MasterStorage, Overcommit, Tier};
+use crate::masters::MasterStorage;
+use crate::pool::{CachePool, Overcommit, Tier};
 use crate::problem::{Problem, Problems};
 use crate::quantity::Quantity;
 use crate::tenant::{Access, CacheTenant, Subject};

@@ -1,12 +1,14 @@
 //! The control thread: next event, step, perform. Never waits for memory, disk or data.
 
+mod waits;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle as ThreadHandle;
 use std::time::Duration;
 
-use larder_telemetry::{Registry, error_chain};
+use larder_telemetry::Registry;
 use larder_transfer::SlabMemory;
 use larder_types::{Epoch, SlabRef};
 use larder_wire::agent::Event as Outcome;
@@ -25,6 +27,7 @@ use crate::state_dir::StateError;
 use crate::step::{
     Action, AgentState, DataOrder, Event, LinkId, MakeId, Note, Outbound, Status, step,
 };
+use waits::{answered, finished, saved_event, send_order, told_to_stop};
 
 /// Messages to a master that wait for the socket. A heartbeat a second and batches of answers:
 /// more than this means that the master does not read.
@@ -362,62 +365,3 @@ enum Heard {
 }
 
 type Saved = Result<Result<Epoch, StateError>, tokio::task::JoinError>;
-
-/// Ends when the agent shall stop, also because nobody is left who could say so.
-async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone.
-    let _ = stop.wait_for(|stop| *stop).await;
-}
-
-/// Sends the oldest order when the data thread has room for it.
-async fn send_order(
-    data: &mpsc::Sender<DataMessage>,
-    orders: &mut VecDeque<DataMessage>,
-) -> Result<(), AgentError> {
-    let room = data
-        .reserve()
-        .await
-        .map_err(|_| AgentError::Ended("data"))?;
-    if let Some(order) = orders.pop_front() {
-        room.send(order);
-    }
-    Ok(())
-}
-
-/// Waits for blocking work, if there is any.
-async fn finished<T>(work: &mut Option<JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {
-    match work {
-        Some(running) => {
-            let done = running.await;
-            *work = None;
-            done
-        }
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits for the answer of the data side. Without one, as when it ends, there is nothing to tell.
-async fn answered(fencing: &mut Option<oneshot::Receiver<()>>) {
-    if let Some(answer) = fencing {
-        let heard = answer.await;
-        *fencing = None;
-        if heard.is_ok() {
-            return;
-        }
-    }
-    std::future::pending().await
-}
-
-fn saved_event(saved: Saved) -> Event {
-    match saved {
-        Ok(Ok(epoch)) => Event::EpochSaved(epoch),
-        Ok(Err(error)) => {
-            tracing::error!("{}", error_chain(&error));
-            Event::EpochNotSaved
-        }
-        Err(error) => {
-            tracing::error!(%error, "saving the epoch broke off");
-            Event::EpochNotSaved
-        }
-    }
-}

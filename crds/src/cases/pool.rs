@@ -8,7 +8,6 @@ use super::{Case, Kind, SIZE, SLAB, set, set2, sizes, tier};
 pub(super) fn pool_cases() -> Vec<Case> {
     let case = |at, path, message| Case::new(Kind::Pool, at, path, message);
     let replicas = |count: u32| ("/spec/placement", Some(json!({ "replicaFactor": count })));
-    let masters = |count: u32| set("/spec/masters", json!({ "replicas": count }));
     let rack = |key: String| set("/spec/nodes/rackLabel", key);
     vec![
         case(
@@ -40,40 +39,6 @@ pub(super) fn pool_cases() -> Vec<Case> {
         .passes(rack(format!("example.com/{}", "r".repeat(63))))
         .fails(rack("r".repeat(64)))
         .fails(rack(format!("example.com/{}", "r".repeat(64)))),
-        case(
-            "spec.masters.replicas",
-            "spec.masters.replicas",
-            "must be 1, 3 or 5: an even number survives no more losses than one less",
-        )
-        .passes(masters(1))
-        .passes(set("/spec/masters", json!({})))
-        .passes(masters(3))
-        .passes(masters(5))
-        .fails(masters(2))
-        .fails(masters(4)),
-        case(
-            "spec.masters",
-            "spec.masters.replicas",
-            "cannot be changed; create another pool",
-        )
-        .on_update()
-        .passes(masters(1))
-        .fails(masters(3)),
-        case(
-            "spec.masters",
-            "spec.masters",
-            "cannot be changed, as volumes of a StatefulSet cannot; create another pool",
-        )
-        .on_update()
-        .passes(set("/spec/masters", json!({})))
-        .fails(storage("1Gi")),
-        case(
-            "spec.masters.storage.size",
-            "spec.masters.storage.size",
-            "must be at least 1Gi: the log and two snapshots of the pool lie there",
-        )
-        .passes(storage("1Gi"))
-        .fails(storage("1G")),
         case(
             "spec.tiers",
             "spec.tiers",
@@ -134,5 +99,46 @@ pub(super) fn slab_cases() -> Vec<Case> {
             .passes(set(SLAB, "65536Ki"))
             .passes(vec![(SLAB, None)])
             .fails(set(SLAB, "32Mi")),
+    ]
+}
+
+pub(super) fn masters_cases() -> Vec<Case> {
+    let case = |at, path, message| Case::new(Kind::Pool, at, path, message);
+    let masters = |count: u32| set("/spec/masters", json!({ "replicas": count }));
+    vec![
+        case(
+            "spec.masters.replicas",
+            "spec.masters.replicas",
+            "must be 1, 3 or 5: an even number survives no more losses than one less",
+        )
+        .passes(masters(1))
+        .passes(set("/spec/masters", json!({})))
+        .passes(masters(3))
+        .passes(masters(5))
+        .fails(masters(2))
+        .fails(masters(4)),
+        case(
+            "spec.masters",
+            "spec.masters.replicas",
+            "cannot be changed; create another pool",
+        )
+        .on_update()
+        .passes(masters(1))
+        .fails(masters(3)),
+        case(
+            "spec.masters",
+            "spec.masters",
+            "cannot be changed, as volumes of a StatefulSet cannot; create another pool",
+        )
+        .on_update()
+        .passes(set("/spec/masters", json!({})))
+        .fails(storage("1Gi")),
+        case(
+            "spec.masters.storage.size",
+            "spec.masters.storage.size",
+            "must be at least 1Gi: the log and two snapshots of the pool lie there",
+        )
+        .passes(storage("1Gi"))
+        .fails(storage("1G")),
     ]
 }

@@ -71,7 +71,7 @@ pub const fn plan(fault: Fault) -> Plan {
 
 fn faults(fault: Fault, only: &str, out: &mut Report) -> Result<()> {
     let plan = plan(fault);
-    let pool = Pool::start("bench-ha", &round::pool_file("bench", 3, 512))?;
+    let pool = Pool::start("bench-ha", &crate::chaos::pool_file("bench", 3, 512))?;
     let outcome = round::run(&pool, &plan, |text| eprintln!("{text}"))?;
     for finding in &outcome.tally.findings {
         eprintln!("{finding}");
@@ -94,7 +94,7 @@ struct Side {
 impl Side {
     fn start(masters: usize, runtime: &Runtime) -> Result<Self> {
         let label = format!("bench-{masters}");
-        let pool = Pool::start(&label, &round::pool_file(&label, masters, 256))?;
+        let pool = Pool::start(&label, &crate::chaos::pool_file(&label, masters, 256))?;
         let mut clients = Vec::with_capacity(CLIENTS);
         for _ in 0..CLIENTS {
             clients.push(runtime.block_on(connect(&pool, TENANT, addrs(&pool)))?);

@@ -47,7 +47,7 @@ fn main() -> Result<ExitCode> {
             pause: Duration::from_millis(args.pause_ms),
             full: !args.empty,
         };
-        let pool = Pool::start("chaos", &round::pool_file("chaos", 3, 512))?;
+        let pool = Pool::start("chaos", &larder_e2e::chaos::pool_file("chaos", 3, 512))?;
         let outcome = round::run(&pool, &plan, |text| eprintln!("{text}"))?;
         for line in report::lines(&plan, &outcome) {
             println!("{}", serde_json::to_string(&line)?);

@@ -1,24 +1,22 @@
-//! Clients at full rate: writers with batches of 64 keys, readers, and a filler.
+//! Clients at full rate: writers with batches of 64 keys, and readers.
 //!
 //! Writers judge what they read of their own keys. Readers are handed keys that stay as they are
 //! and read them all the time, whatever the writers wait for.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bytes::Bytes;
 use larder_client::{
-    Attributes, Client, ClientError, ClientOptions, Credential, Key, Pin, PutMode, PutOptions,
-    Reason,
+    Attributes, Client, ClientOptions, Credential, Key, Pin, PutMode, PutOptions, Reason,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::chaos::Dice;
 use crate::chaos::ledger::{Ledger, Verdict, value};
+use crate::chaos::tally::Tally;
 use crate::pool::Pool;
 
 /// Keys of a batch of puts.
@@ -33,75 +31,10 @@ const CHANGING: usize = 4;
 const HANDED: usize = 64;
 /// Keys that a reader knows, at most.
 const KNOWN: usize = 4_096;
-/// Findings that are kept as text, of each kind; all are counted.
-const NAMED: usize = 16;
-
 /// The tenant of the load; what it puts is pinned, so that no eviction looks like a loss.
 pub const TENANT: &str = "load";
 /// The tenant whose objects fill the pool and are evicted.
 pub const FILLER: &str = "filler";
-
-/// What the clients of the load did and found.
-#[derive(Clone, Debug, Default)]
-pub struct Tally {
-    /// Acknowledged puts and upserts.
-    pub puts: u64,
-    /// Gets of one key each.
-    pub gets: u64,
-    /// Gets that failed within their deadline of 2 s.
-    pub gets_failed: u64,
-    /// The longest call that got something, in ms.
-    pub longest_get_ms: f64,
-    /// Acknowledged puts that are not there.
-    pub lost: u64,
-    /// Reads of bytes that the key may not hold.
-    pub wrong: u64,
-    /// Failed operations by operation and reason.
-    pub errors: BTreeMap<String, u64>,
-    /// What was found of the first losses and wrong reads.
-    pub findings: Vec<String>,
-}
-
-impl Tally {
-    /// Counts a judged read.
-    pub fn verdict(&mut self, key: &str, verdict: &Verdict) {
-        match verdict {
-            Verdict::Right => return,
-            Verdict::Lost => self.lost += 1,
-            Verdict::Wrong => self.wrong += 1,
-        }
-        self.finding(format!("{verdict:?}: {key}"));
-    }
-
-    /// Keeps a sentence about a finding, if there is room.
-    pub fn finding(&mut self, text: String) {
-        if self.findings.len() < NAMED {
-            self.findings.push(text);
-        }
-    }
-
-    /// Counts a failed operation.
-    pub fn error(&mut self, operation: &str, error: &ClientError) {
-        let name = format!("{operation}.{}", error.label());
-        *self.errors.entry(name).or_default() += 1;
-    }
-
-    /// Adds what another one counted.
-    pub fn add(&mut self, other: &Self) {
-        self.puts += other.puts;
-        self.gets += other.gets;
-        self.gets_failed += other.gets_failed;
-        self.longest_get_ms = self.longest_get_ms.max(other.longest_get_ms);
-        self.lost += other.lost;
-        self.wrong += other.wrong;
-        for (name, count) in &other.errors {
-            *self.errors.entry(name.clone()).or_default() += count;
-        }
-        for text in &other.findings {
-            self.finding(text.clone());
-        }
-    }
-}
 
 /// Connects a client to masters of a pool.
 ///
@@ -412,70 +345,5 @@ impl Reader {
             self.tally.verdict(&text, &verdict);
         }
         Ok(())
-    }
-}
-
-/// Bytes of an object of the filler.
-const FILL_BYTES: usize = 256 << 10;
-
-/// Fills a pool until it evicts, then goes on so slowly that it stays at its high watermark.
-#[derive(Debug)]
-pub struct Filler {
-    stop: watch::Sender<bool>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Filler {
-    /// Returns when the pool evicts.
-    ///
-    /// # Errors
-    /// If the pool takes nothing.
-    pub async fn start(pool: &Pool) -> Result<Self> {
-        let client = connect(pool, FILLER, addrs(pool)).await?;
-        let client = client.with_deadline(Duration::from_secs(20));
-        let bytes = Bytes::from(vec![7; FILL_BYTES]);
-        // More than fits: what came first is evicted at the end.
-        let fits = client.usage().await?.pool_capacity_bytes / FILL_BYTES as u64;
-        let mut next = 0;
-        while next < fits + fits / 16 {
-            let keys = next..next + 32;
-            next = keys.end;
-            let items: Result<Vec<_>> = keys
-                .map(|at| Ok((key(&format!("fill/{at}"))?, bytes.clone())))
-                .collect();
-            for result in client.put_batch(items?).await {
-                match result {
-                    Ok(_) => {}
-                    // Full, and what is there is not evicted yet.
-                    Err(error) if error.is_retryable() => {}
-                    Err(error) => return Err(error).context("the pool cannot be filled"),
-                }
-            }
-        }
-        let (stop, told) = (watch::Sender::new(false), client.with_deadline(DEADLINE));
-        let task = tokio::spawn(trickle(told, next, bytes, stop.subscribe()));
-        Ok(Self { stop, task })
-    }
-
-    /// Ends it.
-    pub async fn stop(self) {
-        self.stop.send_replace(true);
-        // It only fails if it panicked, which its own output says.
-        let _ = self.task.await;
-    }
-}
-
-/// Puts 16 MiB a second. Whether a put comes about is no matter here.
-async fn trickle(client: Client, first: u64, bytes: Bytes, stop: watch::Receiver<bool>) {
-    let mut pace = tokio::time::interval(Duration::from_micros(15_625));
-    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    for at in first.. {
-        if *stop.borrow() {
-            return;
-        }
-        pace.tick().await;
-        if let Ok(key) = key(&format!("fill/{at}")) {
-            let _ = client.put(key, bytes.clone()).await;
-        }
     }
 }

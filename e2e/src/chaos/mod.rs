@@ -3,17 +3,24 @@
 //!
 //! ```text
 //! ledger   what one writer knows of its own keys, and what a read of them may return
-//! load     writers, readers and a filler that keeps the pool at its high watermark
+//! load     writers and readers
+//! filler   keeps the pool at its high watermark
+//! tally    what they did and found
 //! masters  who leads, who follows; signals to their processes
 //! round    one injection: load, fault, first put, healing, judgement
 //! report   the figures of all rounds as lines
 //! ```
 
+pub mod filler;
 pub mod ledger;
 pub mod load;
 pub mod masters;
+mod pool_file;
 pub mod report;
 pub mod round;
+pub mod tally;
+
+pub use pool_file::pool_file;
 
 use std::fmt;
 use std::str::FromStr;

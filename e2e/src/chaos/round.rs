@@ -8,11 +8,11 @@ use rustix::process::Signal;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
+use crate::chaos::filler::Filler;
 use crate::chaos::ledger::{Ledger, Verdict, value};
-use crate::chaos::load::{
-    DEADLINE, FILLER, Filler, Load, TENANT, Tally, addrs, connect, judge, key, pinned,
-};
+use crate::chaos::load::{DEADLINE, FILLER, Load, TENANT, addrs, connect, judge, key, pinned};
 use crate::chaos::masters::{PATIENCE, kill, leader, signal, standby, status, until_whole};
+use crate::chaos::tally::Tally;
 use crate::chaos::{Dice, Fault, Plan};
 use crate::pool::{Document, Pool};
 
@@ -40,22 +40,6 @@ pub struct Outcome {
     pub woken_reads: u64,
     /// Of these, how many failed; they may.
     pub woken_failed: u64,
-}
-
-/// A pool file for chaos: so many masters, two agents, a tenant whose objects are pinned.
-#[must_use]
-pub fn pool_file(name: &str, masters: usize, node_mib: u64) -> String {
-    let all_mib = 2 * node_mib;
-    format!(
-        "apiVersion: larder.dev/v1alpha1\nkind: CachePool\nmetadata: {{name: {name}}}\nspec:\n  \
-         masters: {{replicas: {masters}}}\n  nodes: {{count: 2}}\n  tiers: [{{name: dram, \
-         medium: Dram, size: {node_mib}Mi, slabSize: 16Mi}}]\n---\n\
-         apiVersion: larder.dev/v1alpha1\nkind: CacheTenant\nmetadata: {{name: {TENANT}}}\nspec:\n  \
-         poolRef: {{name: {name}}}\n  tenantId: {TENANT}\n  limit: {{bytes: {all_mib}Mi}}\n  \
-         pinned: {{bytes: {all_mib}Mi}}\n---\n\
-         apiVersion: larder.dev/v1alpha1\nkind: CacheTenant\nmetadata: {{name: {FILLER}}}\nspec:\n  \
-         poolRef: {{name: {name}}}\n  tenantId: {FILLER}\n"
-    )
 }
 
 /// Runs the rounds of a plan on a pool. `said` hears a line after each.

@@ -53,7 +53,11 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Pools of several processes each: side by side they only slow each other down.
     arguments.test_threads = arguments.test_threads.or(Some(2));
-    let tests = vec![
+    libtest_mimic::run(&arguments, tests()).exit_code()
+}
+
+fn tests() -> Vec<Trial> {
+    let mut tests = vec![
         test(
             "process_ten_gib_through_one_gib_at_the_limit",
             bulk::ten_gib,
@@ -83,26 +87,6 @@ fn main() -> ExitCode {
             death::master_killed,
         ),
         test(
-            "process_masters_a_killed_leader_loses_nothing",
-            masters::leader_killed,
-        ),
-        test(
-            "process_masters_a_paused_leader_serves_nothing_stale",
-            masters::leader_paused,
-        ),
-        test(
-            "process_masters_all_killed_at_once_lose_nothing",
-            masters::all_killed,
-        ),
-        test(
-            "process_masters_a_killed_standby_changes_nothing",
-            masters::standby_killed,
-        ),
-        test(
-            "process_masters_a_standby_without_its_disk_joins_anew",
-            masters::standby_without_disk,
-        ),
-        test(
             "process_foreign_capabilities_reach_nothing",
             trust::capabilities,
         ),
@@ -124,5 +108,32 @@ fn main() -> ExitCode {
             autoscaling::demand,
         ),
     ];
-    libtest_mimic::run(&arguments, tests).exit_code()
+    tests.extend(masters_tests());
+    tests
+}
+
+/// Several masters of which some die, sleep or lose their disk.
+fn masters_tests() -> Vec<Trial> {
+    vec![
+        test(
+            "process_masters_a_killed_leader_loses_nothing",
+            masters::leader_killed,
+        ),
+        test(
+            "process_masters_a_paused_leader_serves_nothing_stale",
+            masters::leader_paused,
+        ),
+        test(
+            "process_masters_all_killed_at_once_lose_nothing",
+            masters::all_killed,
+        ),
+        test(
+            "process_masters_a_killed_standby_changes_nothing",
+            masters::standby_killed,
+        ),
+        test(
+            "process_masters_a_standby_without_its_disk_joins_anew",
+            masters::standby_without_disk,
+        ),
+    ]
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use larder_client::Reason;
 use larder_e2e::chaos::masters::{self, kill, leader, standby, status, until_whole};
-use larder_e2e::chaos::round::{Outcome, pool_file, run};
-use larder_e2e::chaos::{Fault, Plan};
+use larder_e2e::chaos::round::{Outcome, run};
+use larder_e2e::chaos::{Fault, Plan, pool_file};
 use larder_e2e::pool::Pool;
 use rustix::process::Signal;
 

@@ -1,5 +1,7 @@
 //! The administration port over HTTP, with a token of the operator's ServiceAccount.
 
+mod exchange;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use super::{
     QuotaDocument, QuotaPolicy, StatusDocument, TenantDocument, TenantPolicy,
 };
 use crate::names::{MASTER_ADMIN_PORT, PoolId};
+use exchange::{exchange, refused, slow, unreachable};
 
 /// Longest call, in ms.
 const LIMIT_MS: u64 = 5_000;
@@ -225,74 +228,6 @@ fn document<T: DeserializeOwned>(
         path: path.to_owned(),
         source,
     })
-}
-
-/// One connection per call: a call comes every half minute, so keeping one open gains nothing.
-async fn exchange(
-    addr: &str,
-    request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), MasterError> {
-    let stream = TcpStream::connect(addr)
-        .await
-        .map_err(|source| unreachable(addr, source))?;
-    let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = shaken.map_err(|source| unreachable(addr, source))?;
-    // Ends with `sender`, at the end of this function.
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to a master ended early");
-        }
-    });
-    let answer = sender
-        .send_request(request)
-        .await
-        .map_err(|source| unreachable(addr, source))?;
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
-        .collect()
-        .await;
-    let body = body.map_err(|source| MasterError::Unreachable {
-        addr: addr.to_owned(),
-        source,
-    })?;
-    Ok((status, body.to_bytes()))
-}
-
-fn unreachable(addr: &str, source: impl std::error::Error + Send + Sync + 'static) -> MasterError {
-    MasterError::Unreachable {
-        addr: addr.to_owned(),
-        source: Box::new(source),
-    }
-}
-
-fn slow(addr: &str) -> MasterError {
-    MasterError::Slow {
-        addr: addr.to_owned(),
-        limit_ms: LIMIT_MS,
-    }
-}
-
-fn refused(status: StatusCode, body: &[u8]) -> MasterError {
-    let text = String::from_utf8_lossy(body);
-    MasterError::Refused {
-        status: status.as_u16(),
-        body: text.chars().take(TOLD_CHARS).collect(),
-    }
-}
-
-#[derive(Deserialize)]
-struct Tenants {
-    tenants: Vec<TenantDocument>,
-}
-
-#[derive(Deserialize)]
-struct Quotas {
-    quotas: Vec<QuotaDocument>,
-}
-
-#[derive(Deserialize)]
-struct Agents {
-    agents: Vec<AgentDocument>,
 }
 
 impl HttpMasters {

@@ -82,7 +82,12 @@ impl EpochGate {
         // Within an epoch time does not run backwards: what was said travelled for a while and is a
         // little old. But a clock of ours that is fast is put right, or in the end nothing that a
         // leader allows would hold here.
-        let last = self.heard.pop_back_if(|(of, _, _)| *of == epoch);
+        let is_known = self.heard.back().is_some_and(|(of, _, _)| *of == epoch);
+        let last = if is_known {
+            self.heard.pop_back()
+        } else {
+            None
+        };
         let carried_on = last.map(|(_, heard, at)| carry_on(heard, at, now));
         self.highest = epoch;
         let carried_on = carried_on.filter(|time| time.since_ms(pool_time) <= AHEAD_MS_MAX);

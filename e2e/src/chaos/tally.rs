@@ -1,0 +1,72 @@
+//! What the clients of the load did and found.
+
+use std::collections::BTreeMap;
+
+use larder_client::ClientError;
+
+use crate::chaos::ledger::Verdict;
+
+/// Findings that are kept as text, of each kind; all are counted.
+const NAMED: usize = 16;
+
+/// What the clients of the load did and found.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Acknowledged puts and upserts.
+    pub puts: u64,
+    /// Gets of one key each.
+    pub gets: u64,
+    /// Gets that failed within their deadline of 2 s.
+    pub gets_failed: u64,
+    /// The longest call that got something, in ms.
+    pub longest_get_ms: f64,
+    /// Acknowledged puts that are not there.
+    pub lost: u64,
+    /// Reads of bytes that the key may not hold.
+    pub wrong: u64,
+    /// Failed operations by operation and reason.
+    pub errors: BTreeMap<String, u64>,
+    /// What was found of the first losses and wrong reads.
+    pub findings: Vec<String>,
+}
+
+impl Tally {
+    /// Counts a judged read.
+    pub fn verdict(&mut self, key: &str, verdict: &Verdict) {
+        match verdict {
+            Verdict::Right => return,
+            Verdict::Lost => self.lost += 1,
+            Verdict::Wrong => self.wrong += 1,
+        }
+        self.finding(format!("{verdict:?}: {key}"));
+    }
+
+    /// Keeps a sentence about a finding, if there is room.
+    pub fn finding(&mut self, text: String) {
+        if self.findings.len() < NAMED {
+            self.findings.push(text);
+        }
+    }
+
+    /// Counts a failed operation.
+    pub fn error(&mut self, operation: &str, error: &ClientError) {
+        let name = format!("{operation}.{}", error.label());
+        *self.errors.entry(name).or_default() += 1;
+    }
+
+    /// Adds what another one counted.
+    pub fn add(&mut self, other: &Self) {
+        self.puts += other.puts;
+        self.gets += other.gets;
+        self.gets_failed += other.gets_failed;
+        self.longest_get_ms = self.longest_get_ms.max(other.longest_get_ms);
+        self.lost += other.lost;
+        self.wrong += other.wrong;
+        for (name, count) in &other.errors {
+            *self.errors.entry(name.clone()).or_default() += count;
+        }
+        for text in &other.findings {
+            self.finding(text.clone());
+        }
+    }
+}
