@@ -207,10 +207,13 @@ impl Vote {
     #[must_use]
     pub fn follows(&self, saved: Self) -> bool {
         let is_same_candidate = saved.voted_for.is_none() || saved.voted_for == self.voted_for;
+        // That another one was elected in the term is no second vote: a candidate that lost has to
+        // take it down as well, or it could not follow until the next term.
+        let is_elected = self.committed && !saved.committed;
         self.term > saved.term
             || (self.term == saved.term
-                && is_same_candidate
-                && (self.committed || !saved.committed))
+                && (is_elected
+                    || (is_same_candidate && (self.committed || !saved.committed))))
     }
 }
 

@@ -120,8 +120,8 @@ impl<D: Disk> Log<D> {
     /// Keeps a vote, durably.
     ///
     /// # Errors
-    /// It goes back: an older term, another candidate in the same term, or not committed after
-    /// it was. Or the disk failed.
+    /// It goes back: an older term, another candidate in the same term that is not elected, or not
+    /// committed after it was. Or the disk failed.
     pub fn save_vote(&mut self, vote: Vote) -> Result<(), LogError> {
         self.check_running()?;
         if let Some(saved) = self.meta.vote {
