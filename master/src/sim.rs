@@ -191,14 +191,15 @@ pub fn master<W: PeerWay>(
     (door, life)
 }
 
-/// What a master that ended so says, if that shows that the pool is broken and not only its
-/// machine.
+/// What a master that ended so says, with all causes.
 #[must_use]
-pub fn broken(error: &MasterError) -> Option<String> {
-    is_broken(error).then(|| larder_telemetry::error_chain(error))
+pub fn why(error: &MasterError) -> String {
+    larder_telemetry::error_chain(error)
 }
 
-fn is_broken(error: &MasterError) -> bool {
+/// Whether a master that ended so shows that the pool is broken, and not only its machine.
+#[must_use]
+pub fn is_broken(error: &MasterError) -> bool {
     match error {
         MasterError::Consensus(error) => match error {
             ConsensusError::Entry { .. }

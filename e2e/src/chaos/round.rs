@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::chaos::filler::Filler;
 use crate::chaos::ledger::{Ledger, Verdict, value};
-use crate::chaos::load::{DEADLINE, FILLER, Load, TENANT, addrs, connect, judge, key, pinned};
+use crate::chaos::load::{DEADLINE, Load, TENANT, addrs, connect, judge, key, pinned};
 use crate::chaos::masters::{PATIENCE, kill, leader, signal, standby, status, until_whole};
 use crate::chaos::tally::Tally;
 use crate::chaos::{Dice, Fault, Plan};

@@ -214,8 +214,11 @@ impl Pool {
         let masters = self.masters();
         let are_equal = |world: &Self| world.judge.borrow().are_equal(&masters);
         if !self.pass_until(HEALED_NS, are_equal)? {
-            let last = format!("{:?}", self.judge.borrow().last);
-            self.find(&format!("masters do not come to the same state: {last}"));
+            let judge = self.judge.borrow();
+            let (ending, last) = (&judge.last_ending, &judge.last);
+            let finding = format!("masters do not come to the same state: {ending:?} {last:?}");
+            drop(judge);
+            self.find(&finding);
         }
         Ok(())
     }

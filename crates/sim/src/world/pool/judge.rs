@@ -17,14 +17,16 @@ pub(super) struct Judge {
     pub(super) findings: Vec<String>,
     /// The digest of the state after an entry, by term and index: the same on every master.
     digests: BTreeMap<(u64, u64), (u64, Node)>,
-    /// The last moment at which a master was certain to lead alone, and who in which term.
-    certain: Option<(u64, Node, u64)>,
+    /// The highest term in which a master was certain to lead alone, and who that was. From then
+    /// on nobody is in a lower one.
+    certain: Option<(u64, Node)>,
     /// The newest of each master, with its time.
     pub(super) last: BTreeMap<Node, (u64, Look)>,
+    /// What the last master said that ended by itself.
+    pub(super) last_ending: Option<String>,
     epochs: BTreeMap<Node, Epoch>,
     /// How many terms were led.
     pub(super) terms: u64,
-    term_max: u64,
     looks: u64,
 }
 
@@ -34,6 +36,14 @@ impl Judge {
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(finding);
         }
+    }
+
+    /// A master ended by itself.
+    pub(super) fn end(&mut self, ending: String, is_broken: bool) {
+        if is_broken {
+            self.find(ending.clone());
+        }
+        self.last_ending = Some(ending);
     }
 
     /// A master was looked into within one quantum, or between two moments.
@@ -53,20 +63,19 @@ impl Judge {
         }
         // When it is not known at which moment it was certain, nothing follows.
         if let Some(term) = look.certain_term.filter(|_| before_ns == now_ns) {
-            if term > self.term_max {
-                self.term_max = term;
-                self.terms += 1;
+            match self.certain {
+                Some((highest, other)) if term < highest || (term == highest && master != other) => {
+                    self.find(format!(
+                        "{master} is certain to lead alone in term {term}, and {other} was in term \
+                         {highest} before"
+                    ));
+                }
+                Some((highest, _)) if term == highest => {}
+                _ => {
+                    self.terms += 1;
+                    self.certain = Some((term, master));
+                }
             }
-            if let Some((at_ns, other, other_term)) = self.certain
-                && at_ns == now_ns
-                && other != master
-            {
-                self.find(format!(
-                    "{master} in term {term} and {other} in term {other_term} are both certain \
-                     to lead alone"
-                ));
-            }
-            self.certain = Some((now_ns, master, term));
         }
         self.last.insert(master, (now_ns, look));
     }

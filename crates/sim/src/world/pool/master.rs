@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use larder_master::sim::{Door, PeerWay, SimClock, SimSettings, SimVolume, Told, broken, master};
+use larder_master::sim::{Door, PeerWay, SimClock, SimSettings, SimVolume, Told, is_broken, master, why};
 use larder_types::{AgentName, Principal, TenantId};
 use larder_wire::{Hello, Purpose};
 use tokio::sync::mpsc;
@@ -104,9 +104,8 @@ pub(super) async fn run_master(mut context: Context<Packet>, settings: MasterSet
             ended = &mut life => {
                 looked.abort();
                 if let Err(error) = ended {
-                    if let Some(why) = broken(&error) {
-                        judge.borrow_mut().find(format!("{node} ended: {why}"));
-                    }
+                    let ending = format!("{node} ended: {}", why(&error));
+                    judge.borrow_mut().end(ending, is_broken(&error));
                 }
                 return;
             }
