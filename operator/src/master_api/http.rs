@@ -8,13 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::lookup_host;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -261,6 +260,21 @@ impl HttpMasters {
             Err(refused(status, &body))
         }
     }
+}
+
+#[derive(Deserialize)]
+struct Tenants {
+    tenants: Vec<TenantDocument>,
+}
+
+#[derive(Deserialize)]
+struct Quotas {
+    quotas: Vec<QuotaDocument>,
+}
+
+#[derive(Deserialize)]
+struct Agents {
+    agents: Vec<AgentDocument>,
 }
 
 impl MasterApi for HttpMasters {

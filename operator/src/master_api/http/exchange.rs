@@ -4,7 +4,6 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
 use tokio::net::TcpStream;
 
 use super::{ANSWER_BYTES_MAX, LIMIT_MS, MasterError, TOLD_CHARS};
@@ -63,19 +62,4 @@ pub(super) fn refused(status: StatusCode, body: &[u8]) -> MasterError {
         status: status.as_u16(),
         body: text.chars().take(TOLD_CHARS).collect(),
     }
-}
-
-#[derive(Deserialize)]
-struct Tenants {
-    tenants: Vec<TenantDocument>,
-}
-
-#[derive(Deserialize)]
-struct Quotas {
-    quotas: Vec<QuotaDocument>,
-}
-
-#[derive(Deserialize)]
-struct Agents {
-    agents: Vec<AgentDocument>,
 }

@@ -63,8 +63,9 @@ impl Judge {
         }
         // When it is not known at which moment it was certain, nothing follows.
         if let Some(term) = look.certain_term.filter(|_| before_ns == now_ns) {
+            let is_before = |highest, other| term < highest || (term == highest && master != other);
             match self.certain {
-                Some((highest, other)) if term < highest || (term == highest && master != other) => {
+                Some((highest, other)) if is_before(highest, other) => {
                     self.find(format!(
                         "{master} is certain to lead alone in term {term}, and {other} was in term \
                          {highest} before"

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use larder_master::sim::{Door, PeerWay, SimClock, SimSettings, SimVolume, Told, is_broken, master, why};
+use larder_master::sim::{
+    Door, PeerWay, SimClock, SimSettings, SimVolume, Told, is_broken, master, why,
+};
 use larder_types::{AgentName, Principal, TenantId};
 use larder_wire::{Hello, Purpose};
 use tokio::sync::mpsc;
