@@ -11,7 +11,7 @@
 pub enum Mistake {
     /// It answers before what it says is committed.
     ToldBeforeCommitted,
-    /// It says that an entry is durable when it is only written.
+    /// It says that an entry is durable when it is only written, and leaves the rest to the kernel.
     ToldBeforeDurable,
     /// It serves for as long as it does not know better, whatever its lease says.
     LeaseUnchecked,

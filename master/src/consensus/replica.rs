@@ -89,7 +89,7 @@ impl Replica {
     /// # Errors
     /// [`ConsensusError`]; nothing may be served then.
     pub(crate) async fn start<T: Transport>(
-        settings: ReplicaSettings,
+        mut settings: ReplicaSettings,
         volume: Volume,
         transport: T,
         clock: Clock,
@@ -97,6 +97,9 @@ impl Replica {
     ) -> Result<Started, ConsensusError> {
         let mut disk = volume()?;
         let number = identity::load(&mut disk, settings.seed)?;
+        if settings.flaw.is(Mistake::ToldBeforeDurable) {
+            settings.log.policy = SyncPolicy::Never;
+        }
         let (mut log, opened) = Log::open(disk, settings.log, settings.boot)?;
         let mut is_doubtful = opened.trust != Trust::Whole;
         if let Some(torn) = &opened.torn {
@@ -128,11 +131,7 @@ impl Replica {
             written.through(last.index, log.size_bytes());
         }
         let (commands, received) = mpsc::channel(COMMANDS_LENGTH);
-        let mut policy = settings.log.policy;
-        if settings.flaw.is(Mistake::ToldBeforeDurable) {
-            policy = SyncPolicy::Never;
-        }
-        spawn_keeper(home, log, policy, received, written.clone())?;
+        spawn_keeper(home, log, settings.log.policy, received, written.clone())?;
         let store = LogStore::new(commands.clone(), &written, ends);
         let now_ms = clock();
         // A replica that never took part has promised nothing.
