@@ -30,7 +30,6 @@ use crate::consensus::{
     TransportError,
 };
 use crate::event::{AdminAsk, ConnectionId, Event};
-use crate::events::zmq;
 use crate::flaw::Flaw;
 use crate::node::roles::{Ground, Parts};
 use crate::node::{EVENTS_LENGTH, MasterError};
@@ -183,7 +182,7 @@ pub fn master<W: PeerWay>(
             admin: nowhere,
             zmq: Vec::new(),
         },
-        zmq_feeds: zmq::Feeds::default(),
+        zmq_feeds: Default::default(),
         role,
         desk,
     };
