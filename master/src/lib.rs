@@ -48,11 +48,21 @@ pub fn run(config: Config) -> Result<(), MasterError> {
         "" => larder_telemetry::trace::Format::default(),
         text => text.parse()?,
     };
-    larder_telemetry::trace::init(format, &config.log.filter)?;
+    larder_telemetry::trace::init(format, &filter(&config.log.filter))?;
     runtime()?.block_on(async {
         let stop = stop_signal().map_err(MasterError::Process)?;
         Master::bind(config).await?.serve(stop).await
     })
+}
+
+/// What is logged: of openraft errors only, unless the filter speaks of it. It warns of each answer
+/// that nobody waits for, and tells its whole state with each vote.
+fn filter(configured: &str) -> String {
+    match configured.trim() {
+        "" => "info,openraft=error".to_owned(),
+        text if text.contains("openraft") => text.to_owned(),
+        text => format!("{text},openraft=error"),
+    }
 }
 
 /// Reads a configuration's files as a start would, and changes nothing.

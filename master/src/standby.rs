@@ -73,7 +73,8 @@ impl Standby {
                 return Ok(Followed::Leads(standing.term));
             }
             let role = match &standing.leader {
-                Some(_) if !standing.is_leader => Role::Standby,
+                // Not before it has caught up: whoever stops another master now relies on it.
+                Some(_) if !standing.is_leader && standing.is_voter => Role::Standby,
                 _ => Role::Starting,
             };
             if shown != Some(role) {

@@ -69,6 +69,8 @@ pub(crate) struct Standing {
     pub(crate) is_leader: bool,
     /// The leader that it follows, or itself.
     pub(crate) leader: Option<Member>,
+    /// Whether it counts: one that was let in has caught up first.
+    pub(crate) is_voter: bool,
 }
 
 pub(super) type ServerMetrics = watch::Receiver<RaftServerMetrics<u64, Member>>;
@@ -77,16 +79,12 @@ impl Standing {
     pub(super) fn of(metrics: &ServerMetrics) -> Self {
         let metrics = metrics.borrow();
         let leader = metrics.current_leader;
+        let membership = metrics.membership_config.membership();
         Self {
+            is_voter: membership.voter_ids().any(|voter| voter == metrics.id),
             term: metrics.vote.leader_id.term,
             is_leader: metrics.state == ServerState::Leader,
-            leader: leader.and_then(|id| {
-                metrics
-                    .membership_config
-                    .membership()
-                    .get_node(&id)
-                    .cloned()
-            }),
+            leader: leader.and_then(|id| membership.get_node(&id).cloned()),
         }
     }
 }

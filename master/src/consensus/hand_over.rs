@@ -78,15 +78,18 @@ async fn hand_over<T: Transport>(
         }
         // The answer to it tells this master of the higher term: it steps down, and is free to
         // vote for the other one at the next try.
-        drop(desk.raft.trigger().heartbeat().await);
+        let told = desk.raft.trigger().heartbeat().await;
         let mut watched = desk.metrics.clone();
         let is_led = watched.wait_for(|metrics| metrics.current_leader == Some(id));
-        if timeout(desk.try_pause(), is_led)
-            .await
-            .is_ok_and(|led| led.is_ok())
-        {
-            tracing::info!(to = %member, "handed the office over");
-            return Ok(member);
+        match (told, timeout(desk.try_pause(), is_led).await) {
+            (Ok(()), Err(_)) => {}
+            (Ok(()), Ok(Ok(_))) => {
+                tracing::info!(to = %member, "handed the office over");
+                return Ok(member);
+            }
+            // openraft has stopped. To ask on without a pause would have the other one stand for
+            // election hundreds of times.
+            (Err(_), _) | (_, Ok(Err(_))) => return Err("this master stops".to_owned()),
         }
     }
     Err(format!("{member} was not elected"))

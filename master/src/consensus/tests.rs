@@ -659,6 +659,34 @@ async fn a_leader_hands_its_office_over_at_once() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_stops_while_it_hands_over_stirs_up_no_elections() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    let old = group.leader().expect("a leader");
+    let term = group.term(old);
+    let replica = &group.nodes[old].running.as_ref().expect("up").replica;
+    let (desk, raft) = (replica.desk().clone(), replica.raft.clone());
+    let handed = tokio::spawn(async move { desk.hand_over(None).await });
+    elapse(2).await;
+    raft.shutdown().await.expect("stopped");
+    timeout(Duration::from_secs(5), handed)
+        .await
+        .expect("ended")
+        .expect("joined")
+        .ok();
+    group.kill(old);
+    group
+        .until("another leads", |group| group.leader().is_some())
+        .await;
+    let next = group.leader().expect("a leader");
+    assert!(
+        group.term(next) < term + 20,
+        "{} after {term}",
+        group.term(next)
+    );
+}
+
 impl Group {
     /// The machine loses its power: what was not synced may be gone.
     fn lose_power(&mut self, number: usize, seed: u64) {
