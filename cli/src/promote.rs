@@ -15,7 +15,7 @@ pub(crate) async fn promote(
     output: &mut Output,
 ) -> Result<u8, CliError> {
     let master = Administered::find(global, &asked.administration).await?;
-    let name = &asked.master;
+    let name = &asked.leader;
     let path = format!("/v1/masters/{name}/promote");
     master.change(Method::POST, &path).await?;
     output.result(&json!({ "leader": name }), &format!("{name} leads"))?;

@@ -37,7 +37,8 @@ pub(crate) struct Explain {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Promote {
     /// Name of the master that is to lead, as `larder status` shows it.
-    pub(crate) master: String,
+    #[arg(value_name = "MASTER")]
+    pub(crate) leader: String,
     #[command(flatten)]
     pub(crate) administration: Administration,
 }
