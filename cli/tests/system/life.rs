@@ -134,7 +134,7 @@ fn a_process_that_dies_is_started_again_where_it_was() {
 }
 
 #[test]
-fn a_master_that_dies_comes_back_empty_at_its_address() {
+fn a_master_that_dies_comes_back_at_its_address_and_knows_what_it_did() {
     let pool = Pool::up();
     let file = pool.beside("in");
     std::fs::write(&file, b"bytes").expect("room");
@@ -152,7 +152,7 @@ fn a_master_that_dies_comes_back_empty_at_its_address() {
         }
         assert!(Instant::now() < until, "{put:?}");
     }
-    pool.call("team-b", &["get", "old"]).failed(3, "not_found");
+    assert_eq!(pool.call("team-b", &["get", "old"]).stdout, b"bytes");
     assert_eq!(pool.call("team-b", &["get", "new"]).stdout, b"bytes");
     let after = pool.document();
     assert_eq!(
