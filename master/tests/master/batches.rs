@@ -98,7 +98,7 @@ async fn each_item_of_a_batch_has_its_own_result() {
     let ends = client
         .end(vec![stale, end_item("new", &new, &[&agent])])
         .await;
-    assert_eq!(reason(ends[0].clone()), Reason::BadReceipt);
+    assert_eq!(reason(ends[0].clone()), Reason::StaleEpoch);
     assert_eq!(ends[1], Ok(()));
     let objects = client.get(&["none", "new", "old"]).await;
     let found: Vec<bool> = objects.iter().map(Result::is_ok).collect();

@@ -54,15 +54,17 @@ impl EpochGate {
             .map(|(_, heard, at)| carry_on(*heard, *at, now))
     }
 
-    /// The time of an epoch. One that was not heard yet has the time that is known; `None` for one
-    /// that is long over, and until a master was heard.
+    /// The time of an epoch. One that was never heard of here, or is long over, is judged by the
+    /// time that is known: writes of it are refused anyway, and what a read may reach its
+    /// registration and version say, not its deadline. `None` until a master was heard.
     pub(super) fn time_in(&self, epoch: Epoch, now: LocalMs) -> Option<PoolTime> {
         if epoch > self.highest {
             return self.pool_time(now);
         }
         let mut heard = self.heard.iter().rev();
         let of_epoch = heard.find(|(of, _, _)| *of == epoch);
-        of_epoch.map(|(_, heard, at)| carry_on(*heard, *at, now))
+        let time = of_epoch.map(|(_, heard, at)| carry_on(*heard, *at, now));
+        time.or_else(|| self.pool_time(now))
     }
 
     /// Takes an epoch and a time; whether the epoch rose.

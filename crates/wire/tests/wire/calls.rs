@@ -307,13 +307,18 @@ const ADMIN: &[Page] = &[
     admin(
         &["GET"],
         "/readyz",
-        "Whether this master leads, for everybody.",
+        "Whether this master leads or stands by, for everybody.",
     ),
     admin(&["GET"], "/v1/status", "The pool in figures."),
     admin(
         &["GET"],
         "/v1/check",
         "What the state contradicts itself in: nothing.",
+    ),
+    admin(
+        &["POST"],
+        "/v1/masters/{name}/promote",
+        "Make another master the leader, at once. To be asked of the leader.",
     ),
     admin(
         &["GET"],
