@@ -114,23 +114,23 @@ pub(super) async fn serve_subscriber(
     let mut topics: Vec<Vec<u8>> = Vec::new();
     let mut out = Vec::new();
     loop {
-        tokio::select! {
-            read = peer.read() => {
-                read?;
-                while let Some(frame) = take_frame(&mut peer.buffer)? {
-                    match frame {
-                        FromPeer::Command(name, rest) => match name.as_slice() {
-                            b"SUBSCRIBE" => subscribe(&mut topics, 1, rest)?,
-                            b"CANCEL" => subscribe(&mut topics, 0, rest)?,
-                            _ => peer.obey(&name, &rest).await?,
-                        },
-                        FromPeer::Part(part, _) => match part.split_first() {
-                            Some((what, rest)) => subscribe(&mut topics, *what, rest.to_vec())?,
-                            None => return Err(ZmtpError::Broken.into()),
-                        },
-                    }
-                }
+        // First what came together with the handshake, or a subscription would be heard only when
+        // its peer says something else.
+        while let Some(frame) = take_frame(&mut peer.buffer)? {
+            match frame {
+                FromPeer::Command(name, rest) => match name.as_slice() {
+                    b"SUBSCRIBE" => subscribe(&mut topics, 1, rest)?,
+                    b"CANCEL" => subscribe(&mut topics, 0, rest)?,
+                    _ => peer.obey(&name, &rest).await?,
+                },
+                FromPeer::Part(part, _) => match part.split_first() {
+                    Some((what, rest)) => subscribe(&mut topics, *what, rest.to_vec())?,
+                    None => return Err(ZmtpError::Broken.into()),
+                },
             }
+        }
+        tokio::select! {
+            read = peer.read() => read?,
             message = queue.recv() => {
                 let Some(message) = message else { return Ok(()) };
                 let is_wanted = topics.iter().any(|wanted| topic.starts_with(wanted));
