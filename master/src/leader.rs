@@ -140,7 +140,8 @@ impl<L: Log> Leading<L> {
         };
         let leader = Leader::new(&state, epoch, rules.settings.clone(), now);
         let random = SmallRng::seed_from_u64(rules.seed);
-        let (entry, entry_bytes, committed) = (Vec::new(), 0, 0);
+        // Of what came before, whoever led then has waited for the end.
+        let (entry, entry_bytes, committed) = (Vec::new(), 0, log.next_index() - 1);
         Self {
             core: Core {
                 state,
@@ -257,7 +258,9 @@ impl<L: Log> Leading<L> {
         }
         self.end_waits();
         self.judge_outdone();
-        if self.core.now >= self.next_tick {
+        if !self.core.log.has_room() {
+            // Also what it does on its own would only wait, without a bound.
+        } else if self.core.now >= self.next_tick {
             self.tick();
         } else if self.goes_on() {
             self.go_on();

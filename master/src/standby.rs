@@ -1,7 +1,7 @@
 //! A master that follows: applies what is committed, and tells everybody who asks who leads.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 
 use larder_oplog::{Position, decode_ops};
 use larder_store::{Corruption, Op, State, apply, check};
@@ -65,8 +65,9 @@ impl Standby {
     ) -> Result<Followed, MasterError> {
         let mut shown = None;
         let mut changes = replica.changes();
+        let mut standing = replica.standing();
+        let mut joins_anew = pin!(replica.must_join_anew());
         loop {
-            let standing = replica.standing();
             // The first entry of its own term: everything before it is committed and applied.
             let is_whole = self.applied.is_some_and(|at| at.term == standing.term);
             if standing.is_leader && is_whole && standing.term > self.led {
@@ -84,7 +85,7 @@ impl Standby {
             tokio::select! {
                 biased;
                 () = &mut stop => return Ok(Followed::Stopped),
-                () = replica.must_join_anew() => return Ok(Followed::JoinsAnew),
+                () = &mut joins_anew => return Ok(Followed::JoinsAnew),
                 input = self.feed.next() => match input {
                     Some(input) => self.take(input)?,
                     None => return Err(replica.why_stopped().into()),
@@ -93,12 +94,20 @@ impl Standby {
                     if changed.is_err() {
                         return Err(replica.why_stopped().into());
                     }
+                    standing = replica.standing();
+                    continue;
                 }
                 // Alone it leads in a moment: whoever comes now waits that long.
                 event = events.recv(), if !replica.is_alone() => match event {
-                    Some(event) => self.hear(event, &replica.standing(), role),
+                    Some(event) => self.hear(event, &standing, role),
                     None => return Ok(Followed::Stopped),
                 },
+            }
+            // One that catches up has always another entry; who asks is answered in between.
+            if !replica.is_alone()
+                && let Ok(event) = events.try_recv()
+            {
+                self.hear(event, &standing, role);
             }
         }
     }

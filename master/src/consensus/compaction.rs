@@ -10,6 +10,10 @@ use super::Raft;
 use super::snapshots::Volume;
 use super::store::Written;
 
+/// After so many entries one is due whatever their size: with two snapshots and what came since, a
+/// log of small entries stays well below the 4 Mi that it may have, which it must not reach, as
+/// nothing could be purged any more while an append waits.
+const GROWTH_ENTRIES: u64 = 1 << 20;
 /// How often it is looked whether one is due.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -25,7 +29,10 @@ pub(super) async fn compact(raft: Raft, written: Written, volume: Volume, growth
     loop {
         sleep(LOOK_EVERY).await;
         let least = newest.map_or(0, |at| bytes_of(&volume, at));
-        if written.bytes() - counted < growth_bytes.max(least) {
+        let applied = data.borrow().last_applied.map_or(0, |at| at.index);
+        let entries = applied - newest.map_or(0, |at| at.index).min(applied);
+        let is_due = written.bytes() - counted >= growth_bytes.max(least);
+        if !is_due && entries < GROWTH_ENTRIES {
             continue;
         }
         let before = newest;
@@ -33,8 +40,8 @@ pub(super) async fn compact(raft: Raft, written: Written, volume: Volume, growth
         if raft.trigger().snapshot().await.is_err() {
             return;
         }
-        // One that fails is said by openraft, which stops then: a disk that takes no snapshot
-        // takes no log for long either.
+        // One that fails is said by openraft, which stops then: what it was made of is damaged. A
+        // full disk only makes it wait.
         let is_newer = |data: &openraft::metrics::RaftDataMetrics<u64>| data.snapshot > before;
         newest = match data.wait_for(is_newer).await {
             Ok(data) => data.snapshot,

@@ -114,7 +114,7 @@ impl PeerDesk {
                     .await
             }
             PeerRequest::Join { id, member } => self.join(id, member).await,
-            PeerRequest::Elect => self.elect().await,
+            PeerRequest::Elect { ballot } => self.elect(ballot).await,
         }
     }
 
@@ -248,6 +248,10 @@ impl PeerDesk {
         if self.is_doubtful() {
             return PeerAnswer::Failed("this replica may miss what it had".to_owned());
         }
+        let current = ballot(&self.metrics.borrow().vote);
+        if current.term > leader.term {
+            return PeerAnswer::Snapshot { ballot: current };
+        }
         self.heard.note((self.clock)());
         let taken = self.snapshots.take(incoming, at, members, piece);
         let snapshot = match taken {
@@ -277,7 +281,14 @@ impl PeerDesk {
         }
     }
 
-    async fn elect(&self) -> PeerAnswer {
+    /// Only the leader that this replica follows may free it of its promise, which was given to
+    /// that one. When it is asked again, it is a candidate already, and follows nobody.
+    async fn elect(&self, resigning: Ballot) -> PeerAnswer {
+        let current = ballot(&self.metrics.borrow().vote);
+        let is_candidate = current.candidate == Some(self.replica) && !current.committed;
+        if self.is_doubtful() || !(current == resigning || is_candidate) {
+            return PeerAnswer::Failed("it follows another leader".to_owned());
+        }
         self.heard.clear();
         match self.raft.trigger().elect().await {
             Ok(()) => PeerAnswer::Elects,

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::Member;
-use super::convert::at;
+use super::convert::{at, ballot};
 use super::desk::PeerDesk;
 use super::link::{Link, Transport};
 use super::message::{PeerAnswer, PeerCall, PeerRequest};
@@ -48,6 +48,7 @@ async fn hand_over<T: Transport>(
     to: Option<&str>,
 ) -> Result<Member, String> {
     let (id, member) = choose(desk, to)?;
+    let ballot = ballot(&desk.metrics.borrow().vote);
     if id == desk.replica {
         return Ok(member);
     }
@@ -69,7 +70,7 @@ async fn hand_over<T: Transport>(
     while (desk.clock)() < until_ms {
         let call = PeerCall {
             to: Some(id),
-            request: PeerRequest::Elect,
+            request: PeerRequest::Elect { ballot },
         };
         match link.call(&call, ASK_TIMEOUT).await {
             Ok(PeerAnswer::Elects) => {}

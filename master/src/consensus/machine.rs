@@ -1,17 +1,23 @@
 //! openraft's state machine: passes what is committed to the owner of the state, and keeps the
 //! snapshots.
 
+use std::time::Duration;
+
 use openraft::storage::RaftStateMachine;
 use openraft::{
     AnyError, EntryPayload, ErrorSubject, ErrorVerb, OptionalSend, RaftSnapshotBuilder, Snapshot,
     SnapshotMeta, StorageIOError,
 };
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
 use super::convert;
 use super::feed::Input;
 use super::snapshots::{SnapshotFile, Snapshots};
 use super::{LogId, Member, RaftEntry, StorageError, StoredMembership, Types};
+
+/// How long a full disk is left alone before a snapshot is tried again: openraft would stop.
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// What openraft applies to. Applied is what was handed on: the owner takes it in order.
 pub(super) struct Machine {
@@ -119,7 +125,18 @@ impl RaftSnapshotBuilder<Types> for Builder {
                 "there is nothing to take a snapshot of".to_owned(),
             )
         })?;
-        let made = self.snapshots.make(at).await;
-        made.map_err(|error| failed(ErrorVerb::Write, larder_telemetry::error_chain(&error)))
+        loop {
+            match self.snapshots.make(at).await {
+                Err(error) if error.is_retryable() => {
+                    let error = larder_telemetry::error_chain(&error);
+                    tracing::warn!(error, "no snapshot was taken; it is tried again");
+                    sleep(RETRY_PAUSE).await;
+                }
+                made => {
+                    let text = |error| larder_telemetry::error_chain(&error);
+                    return made.map_err(|error| failed(ErrorVerb::Write, text(error)));
+                }
+            }
+        }
     }
 }

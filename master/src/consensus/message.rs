@@ -84,8 +84,8 @@ pub(crate) enum PeerRequest {
     },
     /// Let me in: I start with an empty disk, or anew.
     Join { id: u64, member: Member },
-    /// Stand for election at once: the leader resigns in your favour.
-    Elect,
+    /// Stand for election at once: the leader with this vote resigns in your favour.
+    Elect { ballot: Ballot },
 }
 
 /// What a master says of itself.

@@ -56,6 +56,7 @@ pub(crate) use snapshots::Volume;
 
 /// A master as the others know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Member {
     /// Its name in the configuration; stays the same when its disk is replaced.
     pub name: String,

@@ -43,6 +43,7 @@ pub(crate) struct RaftLog {
     proposed_bytes: usize,
     /// Ends when this replica leads no longer in this term.
     deposed: Pin<Box<dyn Future<Output = ()> + Send>>,
+    is_deposed: bool,
 }
 
 impl fmt::Debug for RaftLog {
@@ -94,6 +95,7 @@ impl RaftLog {
             proposed: VecDeque::new(),
             proposed_bytes: 0,
             deposed,
+            is_deposed: false,
         }
     }
 
@@ -104,22 +106,23 @@ impl RaftLog {
         ops: Vec<Op>,
         state: &mut State,
     ) -> Result<bool, MasterError> {
-        match self.append(ops) {
-            Ok(_) => {}
+        let own = match self.append(ops) {
+            Ok(index) => index,
             Err(LogError::NotLeader) => return Ok(false),
             Err(error) => return Err(MasterError::Log(error)),
-        }
-        match poll_fn(|context| self.poll_committed(context)).await {
-            Ok(entry) => {
-                for op in &entry.ops {
-                    if let Some(corruption) = apply(state, op).corruption {
-                        return Err(MasterError::Corrupt(corruption));
-                    }
+        };
+        // What the leader before had proposed in this term comes first.
+        while let Ok(entry) = poll_fn(|context| self.poll_committed(context)).await {
+            for op in &entry.ops {
+                if let Some(corruption) = apply(state, op).corruption {
+                    return Err(MasterError::Corrupt(corruption));
                 }
-                Ok(true)
             }
-            Err(_) => Ok(false),
+            if entry.index == own {
+                return Ok(true);
+            }
         }
+        Ok(false)
     }
 
     /// Gives back what a standby goes on with.
@@ -202,10 +205,12 @@ impl Log for RaftLog {
                 Poll::Pending => break,
             }
         }
-        self.deposed
-            .as_mut()
-            .poll(context)
-            .map(|()| Err(LogError::NotLeader))
+        // Kept: whoever asks again after that hears the same.
+        self.is_deposed = self.is_deposed || self.deposed.as_mut().poll(context).is_ready();
+        if self.is_deposed {
+            return Poll::Ready(Err(LogError::NotLeader));
+        }
+        Poll::Pending
     }
 
     fn has_room(&self) -> bool {

@@ -9,7 +9,7 @@ use larder_oplog::{
 };
 use larder_store::State;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 
 use super::assembly::Parts;
 use super::desk::{Heard, PeerDesk};
@@ -18,9 +18,11 @@ use super::feed::{Feed, ServerMetrics, Standing};
 use super::keeper::{COMMANDS_LENGTH, Command, Syncs, keep};
 use super::lease::Rounds;
 use super::link::Transport;
-use super::snapshots::{AnyDisk, Volume};
+use super::message::Ballot;
+use super::recover::{self, Recovered};
+use super::snapshots::{AnyDisk, SnapshotsError, Volume};
 use super::store::{Ends, LogStore, Written};
-use super::{Clock, ConsensusError, Member, Raft, RaftLog, RaftVote, convert, identity, recover};
+use super::{Clock, ConsensusError, Member, Raft, RaftLog, convert, identity};
 use crate::flaw::{Flaw, Mistake};
 
 /// What a replica is told.
@@ -95,35 +97,27 @@ impl Replica {
         clock: Clock,
         home: Home,
     ) -> Result<Started, ConsensusError> {
-        let mut disk = volume()?;
-        let number = identity::load(&mut disk, settings.seed)?;
         if settings.flaw.is(Mistake::ToldBeforeDurable) {
             settings.log.policy = SyncPolicy::Never;
         }
-        let (mut log, opened) = Log::open(disk, settings.log, settings.boot)?;
-        let mut is_doubtful = opened.trust != Trust::Whole;
-        if let Some(torn) = &opened.torn {
-            let (segment, bytes) = (&torn.segment, torn.bytes);
-            tracing::warn!(
-                segment,
-                bytes,
-                "the end of the log was cut: it was not written whole"
-            );
-        }
-        let trusts_all = settings.flaw.is(Mistake::TailTrusted);
-        if is_doubtful && (settings.members.len() == 1 || trusts_all) {
-            // Nobody else could know more. A new term follows, so no version is given twice.
-            tracing::warn!("this machine lost its power: puts of the last moment may be lost");
-            log.settle_doubt()?;
-            is_doubtful = false;
-        }
-        let recovered = recover::state(&volume)?;
-        if let Some(applied) = recovered.applied
-            && log.last().is_none_or(|last| last.index < applied.index)
-        {
-            // A snapshot that was durable before the entries that it stands for.
-            log.purge_through(applied)?;
-        }
+        let opening = {
+            let (settings, volume) = (settings.clone(), Arc::clone(&volume));
+            move || open(&settings, &volume)
+        };
+        // A large pool takes a while, and probes want to be answered meanwhile.
+        let opened = match home {
+            Home::Thread => spawn_blocking(opening)
+                .await
+                .map_err(SnapshotsError::from)?,
+            #[cfg(any(test, feature = "sim"))]
+            Home::Task => opening(),
+        };
+        let Open {
+            number,
+            log,
+            recovered,
+            is_doubtful,
+        } = opened?;
         let is_formed = recovered.applied.is_some() || log.last().is_some() || log.vote().is_some();
         let ends = ends(&log);
         let written = Written::default();
@@ -238,24 +232,64 @@ impl Replica {
     }
 }
 
+/// A replica's files, opened and read.
+struct Open {
+    number: u64,
+    log: Log<AnyDisk>,
+    recovered: Recovered,
+    is_doubtful: bool,
+}
+
+/// Opens the log and makes the state of it. Blocks for as long as that takes.
+fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusError> {
+    let mut disk = volume()?;
+    let number = identity::load(&mut disk, settings.seed)?;
+    let (mut log, opened) = Log::open(disk, settings.log, settings.boot)?;
+    let mut is_doubtful = opened.trust != Trust::Whole;
+    if let Some(torn) = &opened.torn {
+        let (segment, bytes) = (&torn.segment, torn.bytes);
+        let what = "the end of the log was cut: it was not written whole";
+        tracing::warn!(segment, bytes, "{what}");
+    }
+    let trusts_all = settings.flaw.is(Mistake::TailTrusted);
+    if is_doubtful && (settings.members.len() == 1 || trusts_all) {
+        // Nobody else could know more. A new term follows, so no version is given twice.
+        tracing::warn!("this machine lost its power: puts of the last moment may be lost");
+        log.settle_doubt()?;
+        is_doubtful = false;
+    }
+    let recovered = recover::state(volume)?;
+    if let Some(applied) = recovered.applied
+        && log.last().is_none_or(|last| last.index < applied.index)
+    {
+        // A snapshot that was durable before the entries that it stands for.
+        log.purge_through(applied)?;
+    }
+    Ok(Open {
+        number,
+        log,
+        recovered,
+        is_doubtful,
+    })
+}
+
 /// What the files say at the start.
 fn ends<D: Disk>(log: &Log<D>) -> Ends {
     let vote = log.vote().map(|vote| {
-        let mut ballot = super::message::Ballot {
+        convert::vote(&Ballot {
             term: vote.term,
             candidate: vote.voted_for,
-            committed: vote.committed,
-        };
-        // openraft would go on as the leader of the same term. But versions count from 1 in each
-        // term of a leader, so it has to win another one.
-        ballot.committed = false;
-        convert::vote(&ballot)
+            // openraft would go on as the leader of the same term, or name one that may be long
+            // gone. But versions count from 1 in each term of a leader, so it has to win another.
+            committed: false,
+        })
     });
     let position = |at: Option<Position>| at.map(convert::log_id_of);
     Ends {
         purged: position(log.purged()),
         last: position(log.last().or(log.purged())),
-        vote: vote as Option<RaftVote>,
+        vote,
+        is_vote_committed: log.vote().is_some_and(|vote| vote.committed),
         committed: position(log.committed()),
     }
 }

@@ -49,6 +49,19 @@ pub enum SnapshotsError {
     Thread(#[from] tokio::task::JoinError),
 }
 
+impl SnapshotsError {
+    /// Whether the same can work later: there was no room on the disk, or others were at it.
+    pub(super) fn is_retryable(&self) -> bool {
+        match self {
+            Self::File(error) => error.is_retryable(),
+            Self::Rebuild(error) => error.is_retryable(),
+            Self::Disk(error) => error.is_full(),
+            Self::Busy => true,
+            _ => false,
+        }
+    }
+}
+
 /// A snapshot as openraft hands it around: only where it stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SnapshotFile {

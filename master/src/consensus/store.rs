@@ -130,6 +130,8 @@ pub(super) struct Ends {
     pub(super) purged: Option<LogId>,
     pub(super) last: Option<LogId>,
     pub(super) vote: Option<RaftVote>,
+    /// On the disk `vote` is committed, whatever stands here.
+    pub(super) is_vote_committed: bool,
     pub(super) committed: Option<LogId>,
 }
 
@@ -263,8 +265,15 @@ impl RaftLogStorage<Types> for LogStore {
             voted_for: vote.leader_id.voted_for,
             committed: vote.committed,
         };
-        let ask = |answer| Command::SaveVote(saved, answer);
-        self.reader.ask(ErrorVerb::Write, ask).await?;
+        let is_same = self
+            .ends
+            .vote
+            .is_some_and(|had| had.leader_id == vote.leader_id);
+        if !(is_same && self.ends.is_vote_committed) {
+            let ask = |answer| Command::SaveVote(saved, answer);
+            self.reader.ask(ErrorVerb::Write, ask).await?;
+            self.ends.is_vote_committed = vote.committed;
+        }
         self.ends.vote = Some(*vote);
         Ok(())
     }

@@ -225,6 +225,7 @@ struct Group {
     lines: watch::Sender<Lines>,
     nodes: Vec<Node>,
     start: Instant,
+    growth_bytes: u64,
 }
 
 fn tenant_set(name: &str) -> Op {
@@ -240,6 +241,7 @@ impl Group {
             lines: watch::Sender::default(),
             nodes: Vec::new(),
             start: Instant::now(),
+            growth_bytes: u64::MAX,
         };
         for number in 0..count {
             group.nodes.push(Node {
@@ -279,7 +281,7 @@ impl Group {
                 policy: SyncPolicy::Interval { ms: 20 },
                 ..Options::default()
             },
-            growth_bytes: u64::MAX,
+            growth_bytes: self.growth_bytes,
             boot: BootId([node.boot; 16]),
             seed: 40 + number as u64 + 10 * u64::from(node.boot),
             flaw: crate::flaw::Flaw::default(),
@@ -684,6 +686,139 @@ async fn a_leader_that_stops_while_it_hands_over_stirs_up_no_elections() {
         group.term(next) < term + 20,
         "{} after {term}",
         group.term(next)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_leader_that_it_follows_frees_a_master_of_its_promise() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    let old = group.leader().expect("a leader");
+    let (b, c) = ((old + 1) % 3, (old + 2) % 3);
+    // It leads by its own lights, and is asked to hand over when it comes back.
+    let stale = convert::ballot(
+        &group.nodes[old]
+            .running
+            .as_ref()
+            .expect("up")
+            .replica
+            .metrics
+            .borrow()
+            .vote,
+    );
+    group.cut(old, &[b, c], true);
+    group
+        .until("another leader", |group| {
+            group.leader().is_some_and(|leader| leader != old)
+        })
+        .await;
+    group.pass(200).await;
+    let new = group.leader().expect("a leader");
+    let third = if new == b { c } else { b };
+    let (term, desk) = (
+        group.term(new),
+        group.nodes[third]
+            .running
+            .as_ref()
+            .expect("up")
+            .replica
+            .desk()
+            .clone(),
+    );
+    let call = PeerCall {
+        to: None,
+        request: message::PeerRequest::Elect { ballot: stale },
+    };
+    let answer = desk.answer(&mut PeerSession::default(), call).await;
+    assert!(matches!(answer, PeerAnswer::Failed(_)), "{answer:?}");
+    group.pass(1_000).await;
+    assert_eq!(group.leader(), Some(new));
+    assert_eq!(group.term(new), term, "nobody stood for election");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_begins_anew_behind_what_was_proposed_before() {
+    let mut group = Group::start(1).await;
+    group.commit("a").await;
+    let running = group.nodes[0].running.as_mut().expect("up");
+    let mut log = running.log.take().expect("leads");
+    log.append(vec![tenant_set("b")]).expect("proposed");
+    let begun = log.commit_alone(vec![Op::PoolBegun { generation: 2 }], &mut running.state);
+    assert!(begun.await.expect("fits"));
+    assert_eq!(running.state.generation(), 2);
+    let b = TenantId::new("b").expect("valid");
+    assert!(
+        running.state.tenant(&b).is_none(),
+        "it went with the pool before"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deposed_leader_hears_so_as_often_as_it_asks() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    let old = group.leader().expect("a leader");
+    let mut log = group.nodes[old]
+        .running
+        .as_mut()
+        .expect("up")
+        .log
+        .take()
+        .expect("leads");
+    let raft = group.nodes[old]
+        .running
+        .as_ref()
+        .expect("up")
+        .replica
+        .raft
+        .clone();
+    raft.shutdown().await.expect("stopped");
+    for _ in 0..3 {
+        let next = std::future::poll_fn(|context| log.poll_committed(context));
+        let heard = timeout(Duration::from_secs(5), next).await.expect("told");
+        assert!(matches!(heard, Err(crate::log::LogError::NotLeader)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_goes_behind_the_older_of_two_snapshots() {
+    let mut group = Group::start(1).await;
+    group.kill(0);
+    group.growth_bytes = 1;
+    group.run(0).await;
+    for round in 0..6 {
+        group.commit(&format!("a{round}")).await;
+        // More than the last snapshot has, or none is due.
+        let again = (0..2_000).map(|_| tenant_set("a0")).collect();
+        group.propose(0, again);
+        group.pass(6_000).await;
+    }
+    let raft = group.nodes[0]
+        .running
+        .as_ref()
+        .expect("up")
+        .replica
+        .raft
+        .clone();
+    let (snapshot, purged) = {
+        let data = raft.data_metrics();
+        let data = data.borrow();
+        (data.snapshot, data.purged)
+    };
+    let (snapshot, purged) = (snapshot.expect("taken"), purged.expect("purged"));
+    assert!(purged < snapshot, "{purged} {snapshot}");
+    let kept = larder_oplog::snapshots(&mut group.nodes[0].disk.clone()).expect("read");
+    assert_eq!(kept.len(), 2);
+    assert_eq!(purged.index, kept[0].index);
+    let digest = group.nodes[0].running.as_ref().expect("up").state.digest();
+    group.kill(0);
+    group.run(0).await;
+    group
+        .until("it leads", |group| group.leader().is_some())
+        .await;
+    assert_eq!(
+        group.nodes[0].running.as_ref().expect("up").state.digest(),
+        digest
     );
 }
 

@@ -12,8 +12,9 @@ use crate::flaw::Mistake;
 use crate::log::{Entry, Log};
 use crate::rpc::{COMMANDS_BYTES_MAX, COMMANDS_MAX, command_bytes, wire_command};
 
-/// An entry holds no more than this by [`size_bytes`], unless one request makes more: what fits
-/// into one frame to another master with room to spare.
+/// An entry holds no more than this by [`size_bytes`], unless one op makes more: what fits into one
+/// frame to another master with room to spare. The largest op, of a put in many pieces, came to
+/// this master in a frame that was larger.
 const ENTRY_BYTES_MAX: usize = 512 * 1024;
 
 /// The bytes of an op in the log, from above.
@@ -67,15 +68,18 @@ impl<L: Log> Leading<L> {
         self.core.committed
     }
 
-    /// Puts ops into the entry of this turn, or into the next one if that is full; the index of
-    /// that entry is [`Log::next_index`] afterwards.
+    /// Puts ops into the entry of this turn, and into further ones when that is full: a turn of
+    /// evictions may have more than one holds. The index of the last of them is
+    /// [`Log::next_index`] afterwards.
     pub(super) fn propose(&mut self, ops: Vec<Op>) {
-        let bytes: usize = ops.iter().map(size_bytes).sum();
-        if self.core.entry_bytes + bytes > ENTRY_BYTES_MAX {
-            self.append();
+        for op in ops {
+            let bytes = size_bytes(&op);
+            if self.core.entry_bytes + bytes > ENTRY_BYTES_MAX {
+                self.append();
+            }
+            self.core.entry_bytes += bytes;
+            self.core.entry.push(op);
         }
-        self.core.entry_bytes += bytes;
-        self.core.entry.extend(ops);
     }
 
     pub(super) fn append(&mut self) {

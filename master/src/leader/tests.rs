@@ -340,6 +340,31 @@ fn a_log_without_room_takes_no_more_and_goes_on_when_it_has() {
     assert!(second.try_recv().is_err());
 }
 
+/// What fits into no frame to another master would end this one.
+#[test]
+fn a_turn_with_many_long_keys_makes_several_entries() {
+    let mut bench = Bench::new();
+    let long = Key::try_from("k".repeat(larder_types::key::MAX_KEY_BYTES).as_str());
+    let op = Op::Remove {
+        tenant: tenant(),
+        key: long.expect("valid"),
+        version: larder_types::Version::default(),
+        cause: larder_store::RemovalCause::Evicted,
+    };
+    bench.leading.propose(vec![op; 1_000]);
+    bench.leading.append();
+    let held = &bench.leading.core.log.held;
+    assert!(held.len() > 1, "{}", held.len());
+    assert_eq!(
+        held.iter().map(|entry| entry.ops.len()).sum::<usize>(),
+        1_000
+    );
+    for entry in held {
+        let bytes = larder_oplog::encode_ops(&entry.ops).expect("encodes").len();
+        assert!(bytes <= 640 * 1024, "{bytes}");
+    }
+}
+
 /// An agent that knows a higher term of this generation: either another master leads, or a log
 /// was lost that had come further. A quorum tells which.
 #[test]

@@ -86,6 +86,22 @@ impl Socket {
         }
     }
 
+    /// All that a subscriber says comes in one piece: greeting, handshake and subscription.
+    async fn connect_at_once(addr: SocketAddr) -> Self {
+        let mut all = greeting().to_vec();
+        all.extend_from_slice(&ready("SUB"));
+        push_message(&mut all, &[b"\x01kv"]);
+        let mut stream = TcpStream::connect(addr).await.expect("a listener");
+        stream.write_all(&all).await.expect("sent");
+        let mut first = [0; GREETING_BYTES];
+        stream.read_exact(&mut first).await.expect("a greeting");
+        Self {
+            stream,
+            buffer: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+
     async fn send(&mut self, parts: &[&[u8]]) {
         let mut out = Vec::new();
         push_message(&mut out, parts);
@@ -167,6 +183,15 @@ async fn a_subscriber_hears_its_topic_and_sees_what_is_missing() {
     drop(other);
     let gone = timeout(HANG, bench.count.wait_for(|count| *count == 0)).await;
     assert!(gone.is_ok());
+}
+
+/// It says nothing more: what came with the handshake must not wait for more bytes.
+#[tokio::test]
+async fn a_subscription_that_comes_with_the_handshake_is_heard() {
+    let bench = Bench::new(8).await;
+    let mut socket = Socket::connect_at_once(bench.addr).await;
+    let heard = timeout(HANG, until_heard(&bench, &mut socket)).await;
+    assert_eq!(heard.expect("it hears")[0], b"kv");
 }
 
 #[tokio::test]
