@@ -153,17 +153,17 @@ pub(crate) fn wants_reply(header: &Header) -> bool {
     header.request != 0 && header.kind != Kind::Done
 }
 
-/// Serves one connection to its end; the label of the refusal if it was refused.
+/// Serves one connection to its end, a spare one only for another master; the label of the refusal if it was refused.
 pub(crate) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
-    connection: ConnectionId,
+    (connection, is_spare): (ConnectionId, bool),
     shared: &Shared,
 ) -> Option<&'static str> {
     let mut lane = Lane::new(stream);
     let hello = timeout(
         Duration::from_millis(HELLO_TIMEOUT_MS),
-        lane.greet(connection, shared),
+        lane.greet(connection, is_spare, shared),
     );
     let (session, end) = match hello.await {
         Ok(Ok(Greeted::Master(session))) => {

@@ -15,6 +15,9 @@ use crate::connection::{Shared, serve, turn_away};
 use crate::event::ConnectionId;
 use crate::metrics::LISTENER;
 
+/// Connections above the limit that only other masters get, so that clients cannot keep them from
+/// agreeing: four others with two or three uses each, and some that say no hello.
+const KEPT_FOR_MASTERS: usize = 32;
 /// Connections above the limit that are being told so. More are closed without a word.
 const TURNED_AWAY_MAX: usize = 64;
 /// After an accept that failed, usually for want of descriptors.
@@ -90,7 +93,7 @@ impl Listener {
     }
 
     fn take(&mut self, stream: TcpStream, peer: SocketAddr) {
-        if self.served.len() >= self.max_connections {
+        if self.served.len() >= self.max_connections + KEPT_FOR_MASTERS {
             self.shared.registry.inc(
                 Metric::WireRefusedTotal,
                 &[LISTENER, RefusedReason::Busy.label()],
@@ -109,8 +112,9 @@ impl Listener {
         }
         self.last += 1;
         let (connection, shared) = (ConnectionId(self.last), Arc::clone(&self.shared));
+        let is_spare = self.served.len() >= self.max_connections;
         self.served
-            .spawn(async move { serve(stream, peer, connection, &shared).await });
+            .spawn(async move { serve(stream, peer, (connection, is_spare), &shared).await });
     }
 
     fn hear_end(&mut self, ended: Result<Option<&'static str>, JoinError>) {

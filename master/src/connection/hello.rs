@@ -18,6 +18,7 @@ impl Lane {
     pub(super) async fn greet(
         &mut self,
         connection: ConnectionId,
+        is_spare: bool,
         shared: &Shared,
     ) -> Result<Greeted, End> {
         let (header, hello) = loop {
@@ -37,7 +38,13 @@ impl Lane {
             return self.greet_master(&header, &hello, connection, shared).await;
         }
         let mut out = Vec::new();
-        match self.admit(&hello, connection, shared).await {
+        let admitted = if is_spare {
+            let detail = "this master has all the connections of clients and agents it may have";
+            Err(Refused::new(RefusedReason::Busy, detail))
+        } else {
+            self.admit(&hello, connection, shared).await
+        };
+        match admitted {
             Ok((welcome, outbox)) => {
                 let mut frame = Frame::reply(&header, 0);
                 frame.session = low_bits(welcome.session);

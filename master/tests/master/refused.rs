@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use larder_master::MasterError;
 use larder_telemetry::exposition::value;
 use larder_wire::frame::{HEADER_BYTES, NO_DEADLINE};
-use larder_wire::{Frame, Kind, Purpose, RefusedReason, encode_frame};
+use larder_wire::{Frame, Kind, Purpose, RefusedReason, RootKey, encode_frame};
 use serde_json::json;
 
 use crate::peer::{AgentPeer, Client, Peer, hello};
@@ -162,12 +162,19 @@ async fn connections_above_the_limit_are_told_so() {
     let one = Client::connect(&rig, "a").await;
     let mut two = Client::connect(&rig, "a").await;
     let mut three = Peer::connect(rig.client_addr).await;
-    assert_eq!(
-        three.goodbye().await.expect("a goodbye").reason,
-        RefusedReason::Busy
-    );
+    let refused = three.say_hello(&hello("a", Purpose::Client)).await;
+    assert_eq!(refused.expect_err("one too many").reason, RefusedReason::Busy);
+    // Clients cannot keep another master out.
+    let mut master = hello("a", Purpose::Master);
+    let mut four = Peer::connect(rig.client_addr).await;
+    let refused = four.say_hello(&master).await;
+    assert_eq!(refused.expect_err("no master").reason, RefusedReason::Credential);
+    master.credential = RootKey::new([0x5c; 32]).master_credential().to_vec();
+    let mut five = Peer::connect(rig.client_addr).await;
+    five.say_hello(&master).await.expect("let in");
     assert!(two.exists(&["k"]).await[0].is_ok());
     drop(one);
+    drop(five);
     rig.until_metric("larder_wire_connections", &[("listener", "client")], 1.0)
         .await;
     Client::connect(&rig, "a").await;
