@@ -163,12 +163,18 @@ async fn connections_above_the_limit_are_told_so() {
     let mut two = Client::connect(&rig, "a").await;
     let mut three = Peer::connect(rig.client_addr).await;
     let refused = three.say_hello(&hello("a", Purpose::Client)).await;
-    assert_eq!(refused.expect_err("one too many").reason, RefusedReason::Busy);
+    assert_eq!(
+        refused.expect_err("one too many").reason,
+        RefusedReason::Busy
+    );
     // Clients cannot keep another master out.
     let mut master = hello("a", Purpose::Master);
     let mut four = Peer::connect(rig.client_addr).await;
     let refused = four.say_hello(&master).await;
-    assert_eq!(refused.expect_err("no master").reason, RefusedReason::Credential);
+    assert_eq!(
+        refused.expect_err("no master").reason,
+        RefusedReason::Credential
+    );
     master.credential = RootKey::new([0x5c; 32]).master_credential().to_vec();
     let mut five = Peer::connect(rig.client_addr).await;
     five.say_hello(&master).await.expect("let in");
