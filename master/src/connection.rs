@@ -153,7 +153,8 @@ pub(crate) fn wants_reply(header: &Header) -> bool {
     header.request != 0 && header.kind != Kind::Done
 }
 
-/// Serves one connection to its end, a spare one only for another master; the label of the refusal if it was refused.
+/// Serves one connection to its end, a spare one only for another master; the label of the refusal
+/// if it was refused.
 pub(crate) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,

@@ -1,0 +1,82 @@
+//! Machines that lose their power, and disks that are replaced.
+
+use super::*;
+
+impl Group {
+    /// The machine loses its power: what was not synced may be gone.
+    fn lose_power(&mut self, number: usize, seed: u64) {
+        self.kill(number);
+        let node = &mut self.nodes[number];
+        node.boot += 1;
+        node.disk.with(|disk| disk.crash(seed));
+    }
+
+    fn number(&self, node: usize) -> u64 {
+        self.nodes[node]
+            .running
+            .as_ref()
+            .expect("up")
+            .replica
+            .desk()
+            .replica
+    }
+
+    /// What a master's shell does when its replica is told to join anew.
+    async fn join_anew(&mut self, number: usize) {
+        let running = self.nodes[number].running.take().expect("up");
+        let waits = running.replica.must_join_anew();
+        timeout(Duration::from_secs(20), waits).await.expect("told");
+        let disk = self.nodes[number].disk.clone();
+        let volume: Volume = Arc::new(move || Ok(Box::new(disk.clone())));
+        let name = &self.nodes[number].name;
+        self.lines
+            .send_modify(|lines| drop(lines.desks.remove(name)));
+        running.replica.wipe(&volume).await.expect("wiped");
+        self.nodes[number].boot += 1;
+        self.run(number).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_lost_its_power_joins_anew_under_another_number() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    for number in 0..3 {
+        let before = group.number(number);
+        group.lose_power(number, 7 + number as u64);
+        group.commit(&format!("b{number}")).await;
+        group.run(number).await;
+        group.pass(100).await;
+        group.join_anew(number).await;
+        group.commit(&format!("c{number}")).await;
+        assert_ne!(group.number(number), before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_lost_their_power_go_on_with_the_longest_log() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    for round in 0..5 {
+        // Synced by now on all of them.
+        group.pass(100).await;
+        for number in 0..3 {
+            group.lose_power(number, 11 * round + number as u64);
+        }
+        // Two are not enough: the third may have more.
+        group.run(0).await;
+        group.run(1).await;
+        group.pass(3_000).await;
+        assert_eq!(group.leader(), None);
+        group.run(2).await;
+        group.commit(&format!("b{round}")).await;
+        for kept in 0..round {
+            let id = TenantId::new(&format!("b{kept}")).expect("valid");
+            assert!(
+                group
+                    .up()
+                    .all(|(_, running)| running.state.tenant(&id).is_some())
+            );
+        }
+    }
+}
