@@ -73,3 +73,17 @@ pub struct Attributes {
     /// What its bytes are.
     pub data_type: DataType,
 }
+
+/// What the record of an extent keeps of its object besides the bytes: from records alone a pool
+/// that lost its log finds its objects again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Memo {
+    /// The extents of one replica have the same number, and those of other replicas of the same
+    /// version another one.
+    pub stripe: u32,
+    /// How many replicas were asked for.
+    pub wanted: u8,
+    /// What the put said. A pin that was set later is not here.
+    pub attributes: Attributes,
+}

@@ -16,7 +16,7 @@ pub mod principal;
 pub mod quota;
 pub mod time;
 
-pub use attributes::{Attributes, DataType, Pin};
+pub use attributes::{Attributes, DataType, Memo, Pin};
 pub use code::{ErrorCode, Reason};
 pub use digest::Digest;
 pub use epoch::{CopyId, Epoch, Version};

@@ -1,7 +1,7 @@
 //! An agent's control connection: mount, heartbeats, commands and what came of them.
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, CopyId, Digest, Epoch, Extent, Incarnation, Labels, PoolTime,
+    AgentId, AgentName, AgentUid, CopyId, Digest, Epoch, Extent, Incarnation, Labels, Memo, PoolTime,
     SegmentGeneration, SegmentId, SlabRef, TenantId, Version,
 };
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,17 @@ pub struct Mount {
     pub highest_epoch: Epoch,
     /// Where it is, as far as it was told.
     pub labels: Labels,
+    /// The numbers that it had last, if it still holds slabs under them.
+    pub kept: Option<Kept>,
+}
+
+/// Numbers that an agent has from a master. They outlive that master's log at the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The agent's.
+    pub agent: AgentId,
+    /// The segments', in the order of the offers.
+    pub segments: Vec<SegmentId>,
 }
 
 /// One segment that an agent offers.
@@ -60,6 +71,9 @@ pub struct Mounted {
     pub heartbeat_ms: u64,
     /// What is still to be done, as in [`Commands`].
     pub outstanding: Vec<Command>,
+    /// The pool is made again from what agents hold: keep everything, cut what is being written,
+    /// and send [`Inventory`] from the start, however much was sent before.
+    pub wants_inventory: bool,
 }
 
 /// The capability key is a secret: it never shows in logs.
@@ -70,6 +84,7 @@ impl std::fmt::Debug for Mounted {
             .field("segments", &self.segments)
             .field("key_id", &self.key_id)
             .field("outstanding", &self.outstanding.len())
+            .field("wants_inventory", &self.wants_inventory)
             .finish_non_exhaustive()
     }
 }
@@ -228,6 +243,60 @@ pub enum Event {
         /// Why, for people.
         detail: String,
     },
+}
+
+/// What an agent holds, a page of it, after a mount that asked for it; sent after all writes of
+/// older epochs were cut. Answer: `Reply<()>`, when what it says is in the log; then the next page
+/// may be sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inventory {
+    /// The agent's number.
+    pub agent: AgentId,
+    /// The agent's process.
+    pub incarnation: Incarnation,
+    /// Slabs, each before or in the page of its first record.
+    pub slabs: Vec<HeldSlab>,
+    /// What lies in them; at most [`crate::limit::MAX_BATCH`].
+    pub records: Vec<HeldRecord>,
+    /// Nothing follows.
+    pub is_last: bool,
+}
+
+/// A slab that takes reads and writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldSlab {
+    /// Which, with the registration under which capabilities reach it.
+    pub slab: SlabRef,
+    /// Whose it is.
+    pub tenant: TenantId,
+}
+
+/// A record, or bytes that somebody still holds though their record is erased.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldRecord {
+    /// Where.
+    pub extent: Extent,
+    /// Which version.
+    pub version: Version,
+    /// What is known of the object; `None` if the bytes are not whole, or erased and held.
+    pub written: Option<HeldObject>,
+}
+
+/// What a record says of its object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldObject {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Position of the extent among the replica's extents, from 0.
+    pub part: u16,
+    /// How many extents the replica has.
+    pub parts: u16,
+    /// Size of the whole object, in bytes.
+    pub object_bytes: u64,
+    /// The digest of this extent's bytes.
+    pub digest: Digest,
+    /// What else.
+    pub memo: Memo,
 }
 
 /// The agent stops and takes its segments away. Answer: `Reply<()>`.

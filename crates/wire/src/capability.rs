@@ -1,6 +1,6 @@
 //! Capabilities: proof that the bearer may reach one extent, checked without a look-up.
 
-use larder_types::{Epoch, Extent, Incarnation, PoolTime, TenantId, Version};
+use larder_types::{Epoch, Extent, Incarnation, Memo, PoolTime, TenantId, Version};
 use serde::{Deserialize, Serialize};
 
 use crate::key::{AgentKey, KeyRing, MAC_BYTES};
@@ -42,6 +42,8 @@ pub struct Capability {
     pub object_bytes: u64,
     /// The object's key, for the record; empty in a capability to read.
     pub key: Vec<u8>,
+    /// What the record keeps besides; empty in a capability to read.
+    pub memo: Memo,
 }
 
 /// A capability as it travels: the signed bytes and the signature.

@@ -78,6 +78,8 @@ kinds! {
     Done = 35,
     /// [`crate::agent::Unmount`].
     Unmount = 36,
+    /// [`crate::agent::Inventory`].
+    Inventory = 37,
 
     /// [`crate::data::Write`] with payload.
     Write = 48,
