@@ -322,15 +322,19 @@ pub(crate) fn of_task(id: TaskId, task: &Task) -> u64 {
 impl State {
     pub(crate) fn head_hash(&self) -> u64 {
         let next = self.next;
-        Hash::new(Kind::Head)
-            .words([
-                self.generation,
-                next.registration,
-                u64::from(next.agent),
-                u64::from(next.segment),
-                next.task,
-            ])
-            .end()
+        let hash = Hash::new(Kind::Head).words([
+            self.generation,
+            next.registration,
+            u64::from(next.agent),
+            u64::from(next.segment),
+            next.task,
+        ]);
+        match (self.rebuilding, self.version) {
+            (false, 0) => hash.end(),
+            (rebuilding, version) => hash
+                .words([u64::from(rebuilding), u64::from(version)])
+                .end(),
+        }
     }
 
     /// The digest counted from nothing.

@@ -5,9 +5,12 @@
 //! committed op back through [`Leader::committed`]. A `Leader` whose ops could not be proposed is
 //! dropped.
 
+pub(crate) mod rebuild;
 mod settle;
 
 pub(crate) use settle::place_of;
+
+use rebuild::Rebuild;
 
 use std::collections::VecDeque;
 
@@ -51,6 +54,8 @@ pub struct Leader {
     next_counter: u64,
     /// Log index and number of ops of what is proposed and not committed; at most `in_flight`.
     proposed: VecDeque<(u64, usize)>,
+    /// While the pool is made again.
+    pub(crate) rebuild: Option<Box<Rebuild>>,
 }
 
 impl Leader {
@@ -58,6 +63,8 @@ impl Leader {
     /// nothing on an agent before that has mounted at it and acknowledged its epoch.
     #[must_use]
     pub fn new(state: &State, epoch: Epoch, settings: Settings, now: PoolTime) -> Self {
+        let begin = || Rebuild::new(state, settings.inventory_wait_ms, now);
+        let rebuild = state.is_rebuilding().then(|| Box::new(begin()));
         Self {
             epoch,
             leases: Leases::new(&settings, now),
@@ -73,6 +80,7 @@ impl Leader {
             committed_index: 0,
             next_counter: 1,
             proposed: VecDeque::new(),
+            rebuild,
         }
     }
 
@@ -89,8 +97,12 @@ impl Leader {
     /// corruption, as the overlay would not fit it.
     pub fn committed(&mut self, state: &mut State, index: u64, op: &Op, now: PoolTime) -> Effects {
         let in_order = self.in_order(index);
-        if in_order && let Op::PoolBegun { generation } = op {
+        if in_order && let Op::PoolBegun { generation } | Op::PoolRebuilding { generation } = op {
             return self.begin_anew(state, (index, op), *generation, now);
+        }
+        if in_order && state.is_rebuilding() {
+            self.committed_index = self.committed_index.max(index);
+            return self.committed_rebuilding(state, op, now);
         }
         let lost_agent = match op {
             Op::SegmentLost { segment, .. } => state.segment(*segment).map(|lost| lost.agent),

@@ -51,8 +51,8 @@ pub use op::{MountedSegment, Op, RemovalCause};
 pub use quota::{Effective, Exceeded, Share, Shortage, effective};
 pub use reply::{Decision, ObjectStat, Refusal, Reply, Usage, WaitOn};
 pub use request::{
-    MAX_LISTED, MAX_RELEASED, MAX_REPLICAS, MAX_SEGMENTS, PutMode, QuotaPolicy, Request,
-    SegmentOffer, TenantPolicy, Written,
+    Found, FoundObject, MAX_FOUND, MAX_LISTED, MAX_RELEASED, MAX_REPLICAS, MAX_SEGMENTS, PutMode,
+    QuotaPolicy, Request, SegmentOffer, TenantPolicy, Written,
 };
 pub use segment::{Releasing, Segment, Slab, SlabPhase};
 pub use settings::{MAX_MOVES, Settings};

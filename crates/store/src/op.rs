@@ -249,6 +249,49 @@ pub enum Op {
         /// The generation of the log from here on, at least 1.
         generation: u64,
     },
+    /// As [`Op::PoolBegun`], for a pool whose log is lost while its agents live: tenants, quotas
+    /// and the names of agents stay, everything else is found again from the records of agents,
+    /// until [`Op::PoolRebuilt`]. Nobody else is served meanwhile.
+    PoolRebuilding {
+        /// The generation of the log from here on, above all that any agent knows.
+        generation: u64,
+    },
+    /// An agent that outlived the log comes with the numbers that it had.
+    AgentAdopted {
+        /// Its number.
+        agent: AgentId,
+        /// Its name.
+        name: AgentName,
+        /// What tells two agents of one name apart.
+        uid: AgentUid,
+        /// The life of its process.
+        incarnation: Incarnation,
+        /// What it offers, with the numbers that its segments had.
+        segments: Vec<MountedSegment>,
+        /// Where it says that it is.
+        labels: Labels,
+    },
+    /// A slab that an adopted agent holds for a tenant, ready as it is.
+    SlabAdopted {
+        /// The slab with the registration that it has.
+        slab: SlabRef,
+        /// Whose it is.
+        tenant: TenantId,
+    },
+    /// Bytes that an adopted agent holds and that belong to no object: it is told to erase them.
+    ExtentFound {
+        /// Where.
+        extent: Extent,
+        /// Which version.
+        version: Version,
+    },
+    /// Everything is found that will be: the pool is served again.
+    PoolRebuilt,
+    /// From here on all replicas of the log know what the release of this version does.
+    PoolVersion {
+        /// Above the one before.
+        version: u32,
+    },
 }
 
 impl Op {
@@ -281,6 +324,12 @@ impl Op {
             Self::QuotaSet { .. } => "QuotaSet",
             Self::QuotaDelete { .. } => "QuotaDelete",
             Self::PoolBegun { .. } => "PoolBegun",
+            Self::PoolRebuilding { .. } => "PoolRebuilding",
+            Self::AgentAdopted { .. } => "AgentAdopted",
+            Self::SlabAdopted { .. } => "SlabAdopted",
+            Self::ExtentFound { .. } => "ExtentFound",
+            Self::PoolRebuilt => "PoolRebuilt",
+            Self::PoolVersion { .. } => "PoolVersion",
         }
     }
 }

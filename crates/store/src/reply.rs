@@ -55,6 +55,8 @@ pub enum WaitOn {
     Tenant(TenantId),
     /// The op that is proposed for this quota.
     Quota(QuotaName),
+    /// Everything that is proposed while the pool is made again.
+    Inventory,
 }
 
 /// A refused request: nothing was changed by it.
@@ -176,6 +178,8 @@ pub enum Reply {
         segments: Vec<SegmentId>,
         /// What it has to do.
         outstanding: Vec<Command>,
+        /// It is to keep what it holds and to say what that is.
+        wants_inventory: bool,
     },
     /// The end of a put that was complete already.
     AlreadyComplete,

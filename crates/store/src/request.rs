@@ -5,8 +5,8 @@
 
 use larder_types::{
     Access, AgentId, AgentName, AgentUid, Attributes, Borrowing, CopyId, Digest, Epoch, Extent,
-    Incarnation, Key, Labels, OnExceed, Pin, QuotaName, SegmentGeneration, SessionId, SlabRef,
-    TaskId, TenantId, Version,
+    Incarnation, Key, Labels, Memo, OnExceed, Pin, QuotaName, SegmentGeneration, SegmentId,
+    SessionId, SlabRef, TaskId, TenantId, Version,
 };
 
 use crate::tasks::TaskWish;
@@ -16,6 +16,8 @@ pub const MAX_RELEASED: usize = 4096;
 /// The most entries that one [`Request::List`] answers, and keys that one
 /// [`Request::RemovePrefix`] looks at: about 2 ms to decide and to apply.
 pub const MAX_LISTED: usize = 1000;
+/// The most extents in one [`Request::Inventory`].
+pub const MAX_FOUND: usize = 1024;
 /// The most segments that one agent may offer: four per NUMA node of a 16-node machine.
 pub const MAX_SEGMENTS: usize = 64;
 /// The most replicas of an object.
@@ -101,6 +103,34 @@ pub struct Written {
     pub extent: Extent,
     /// The digest of the object that the agent computed.
     pub digest: Digest,
+}
+
+/// An extent that an agent holds after the log was lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Which.
+    pub extent: Extent,
+    /// The version that lies there.
+    pub version: Version,
+    /// What its record says of the object; `None` if it is not whole, or to be erased.
+    pub object: Option<FoundObject>,
+}
+
+/// What a record says of its object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundObject {
+    /// Its key.
+    pub key: Key,
+    /// Position of the extent among the replica's extents, from 0.
+    pub part: u16,
+    /// How many extents the replica has.
+    pub parts: u16,
+    /// Size of the whole object, in bytes.
+    pub size_bytes: u64,
+    /// The digest of this extent.
+    pub digest: Digest,
+    /// What else the put said.
+    pub memo: Memo,
 }
 
 /// What is asked of the leader.
@@ -209,6 +239,22 @@ pub enum Request {
         highest_epoch: Epoch,
         /// Where it says that it is.
         labels: Labels,
+        /// The numbers that it had last, if it holds slabs under them: its own and those of its
+        /// segments in the order of the offers.
+        kept: Option<(AgentId, Vec<SegmentId>)>,
+    },
+    /// What an agent holds, a page of it.
+    Inventory {
+        /// Which agent.
+        agent: AgentId,
+        /// The life of its process.
+        incarnation: Incarnation,
+        /// Slabs with their tenants, each before or with its first extent.
+        slabs: Vec<(SlabRef, TenantId)>,
+        /// What lies in them; at most [`MAX_FOUND`].
+        found: Vec<Found>,
+        /// Nothing follows.
+        is_last: bool,
     },
     /// An agent leaves for good: its segments are lost.
     Unmount {

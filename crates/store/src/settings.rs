@@ -5,6 +5,8 @@
 pub struct Settings {
     /// After this long a pending put may be discarded.
     pub put_discard_ms: u64,
+    /// How long a pool that lost its log waits for agents before it is served with what was found.
+    pub inventory_wait_ms: u64,
     /// After this much silence nothing new is placed on an agent.
     pub agent_suspect_ms: u64,
     /// After this much silence an agent's segments are lost. It was suspect before.
@@ -67,6 +69,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             put_discard_ms: 30_000,
+            inventory_wait_ms: 10_000,
             agent_suspect_ms: 3_000,
             agent_ttl_ms: 10_000,
             space_wait_ms: 1_000,

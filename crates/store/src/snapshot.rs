@@ -118,6 +118,13 @@ pub enum Part {
         /// The object.
         object: Object,
     },
+    /// Behind the head, of a pool of which there is something to say.
+    Life {
+        /// It is being made again from what agents hold.
+        rebuilding: bool,
+        /// What every replica of the log knows to do.
+        version: u32,
+    },
     /// The last: what all of it must come to.
     End {
         /// The digest of the state.

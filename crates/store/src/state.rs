@@ -159,6 +159,10 @@ impl Agent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub(crate) generation: u64,
+    /// It is being made again from what agents hold.
+    pub(crate) rebuilding: bool,
+    /// What every replica of the log knows to do.
+    pub(crate) version: u32,
     pub(crate) next: Counters,
     pub(crate) tenants: BTreeMap<TenantId, Tenant>,
     pub(crate) agents: BTreeMap<AgentId, Agent>,
@@ -186,6 +190,8 @@ impl State {
         let registration = ((generation & 0xff_ffff) << 40) | 1;
         let mut state = Self {
             generation,
+            rebuilding: false,
+            version: 0,
             next: Counters {
                 registration,
                 agent: 1,
@@ -213,6 +219,18 @@ impl State {
     #[must_use]
     pub const fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Whether it is being made again from what agents hold: nothing in it is all there is.
+    #[must_use]
+    pub const fn is_rebuilding(&self) -> bool {
+        self.rebuilding
+    }
+
+    /// The version of the release of which every replica of the log knows what it does.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.version
     }
 
     /// A digest of everything here, kept up to date by each op. Equal states have equal digests

@@ -20,6 +20,9 @@ impl Leader {
     /// within `agent_suspect_ms`: an agent is lost only when earlier calls saw it suspect, so that
     /// a leader which was itself paused hears the heartbeats that wait for it first.
     pub fn tick(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
+        if self.rebuild.is_some() {
+            return self.rebuild_tick(state, now);
+        }
         let mut ops = self.lost_agents(state, now);
         self.touch(state, &ops);
         self.expired_puts(now);
@@ -38,7 +41,7 @@ impl Leader {
         ops
     }
 
-    fn lost_agents(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
+    pub(crate) fn lost_agents(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
         let mut silent = Vec::new();
         let mut lost = Vec::new();
         for (id, contact) in &mut self.soft.contacts {

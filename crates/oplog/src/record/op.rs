@@ -188,6 +188,30 @@ pub(super) enum OpDef {
     PoolBegun {
         generation: u64,
     },
+    PoolRebuilding {
+        generation: u64,
+    },
+    AgentAdopted {
+        agent: AgentId,
+        name: AgentName,
+        uid: AgentUid,
+        incarnation: Incarnation,
+        #[serde(with = "segments")]
+        segments: Vec<MountedSegment>,
+        labels: Labels,
+    },
+    SlabAdopted {
+        slab: SlabRef,
+        tenant: TenantId,
+    },
+    ExtentFound {
+        extent: Extent,
+        version: Version,
+    },
+    PoolRebuilt,
+    PoolVersion {
+        version: u32,
+    },
 }
 
 /// A list of segments.

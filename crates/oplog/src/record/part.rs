@@ -120,6 +120,10 @@ pub(super) enum PartDef {
         digest: u64,
         objects: u64,
     },
+    Life {
+        rebuilding: bool,
+        version: u32,
+    },
 }
 
 /// How a task ended, if it is over.

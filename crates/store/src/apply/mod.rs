@@ -7,6 +7,7 @@
 mod mount;
 mod object;
 mod quota;
+mod rebuild;
 mod replica;
 mod slab;
 mod sweep;
@@ -100,6 +101,14 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
         }
         Op::QuotaDelete { quota } => quota::delete(state, quota, effects),
         Op::PoolBegun { generation } => pool_begun(state, *generation),
+        Op::PoolRebuilding { generation } => rebuild::rebuilding(state, *generation),
+        Op::AgentAdopted { .. } => rebuild::agent_adopted(state, op, effects),
+        Op::SlabAdopted { slab, tenant } => rebuild::slab_adopted(state, *slab, tenant),
+        Op::ExtentFound { extent, version } => {
+            rebuild::extent_found(state, extent, *version, effects)
+        }
+        Op::PoolRebuilt => rebuild::rebuilt(state, effects),
+        Op::PoolVersion { version } => rebuild::version(state, *version),
     }
 }
 

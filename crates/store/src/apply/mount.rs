@@ -64,7 +64,7 @@ pub(super) fn agent_mounted(
     Ok(())
 }
 
-fn mounted(agent: AgentId, offer: &MountedSegment) -> Result<Segment, Fault> {
+pub(super) fn mounted(agent: AgentId, offer: &MountedSegment) -> Result<Segment, Fault> {
     let MountedSegment {
         id,
         ordinal,

@@ -7,6 +7,7 @@ mod copy;
 mod drain;
 mod get;
 mod grant;
+mod inventory;
 mod mount;
 mod pin;
 mod put;
@@ -21,7 +22,7 @@ mod tenant;
 use larder_types::{Key, PoolTime, Reason, TenantId, Version};
 
 use crate::effects::Discard;
-use crate::leader::Leader;
+use crate::leader::{Leader, rebuild};
 use crate::op::Op;
 use crate::overlay::TenantOp;
 use crate::reply::{Decision, Refusal, Reply, WaitOn};
@@ -68,6 +69,10 @@ impl Leader {
     ) -> Decision {
         self.leases.begin();
         let outcome = match self.admit(request) {
+            Ok(()) if self.rebuild.is_some() && rebuild::waits(request) => refuse(
+                Reason::Starting,
+                "the pool is made again from what its agents hold",
+            ),
             Ok(()) => self.route(state, request, now, random),
             Err(stop) => Err(stop),
         };
@@ -159,6 +164,7 @@ impl Leader {
         match request {
             Request::Mount { .. } => self.mount(state, request, now),
             Request::Unmount { agent } => self.unmount(state, *agent),
+            Request::Inventory { .. } => self.inventory(state, request, now),
             Request::Heartbeat {
                 agent,
                 incarnation,

@@ -1,5 +1,7 @@
 //! Deciding what concerns agents: mount, unmount, heartbeat, connection closed.
 
+use std::collections::BTreeSet;
+
 use larder_types::{
     AgentId, AgentName, AgentUid, Incarnation, Labels, PoolTime, Reason, SegmentId, layout,
 };
@@ -21,6 +23,7 @@ impl Leader {
             segments: offers,
             highest_epoch,
             labels,
+            kept,
         } = request
         else {
             return refuse(Reason::Internal, "not a mount");
@@ -48,7 +51,75 @@ impl Leader {
                 }
             }
         }
-        self.mount_anew(state, known, (name, *uid, *incarnation, labels), offers)
+        let who = (name, *uid, *incarnation, labels);
+        if let Some((agent, segments)) = kept
+            && self.may_adopt(state, known, (*agent, name), segments, offers)
+        {
+            return Ok(self.adopt(*agent, who, segments, offers, now));
+        }
+        let mounted = self.mount_anew(state, known, who, offers)?;
+        if let (Some(rebuild), Some(id)) = (&mut self.rebuild, known) {
+            // It holds nothing that anybody could find.
+            rebuild.is_heard(id);
+        }
+        Ok(mounted)
+    }
+
+    /// Whether an agent that outlived the log can have the numbers again that it had.
+    fn may_adopt(
+        &self,
+        state: &State,
+        known: Option<AgentId>,
+        (agent, name): (AgentId, &AgentName),
+        segments: &[SegmentId],
+        offers: &[SegmentOffer],
+    ) -> bool {
+        let Some(rebuild) = &self.rebuild else {
+            return false;
+        };
+        let is_free = |id: &SegmentId| {
+            state.segment(*id).is_none()
+                && !state.lost.contains_key(id)
+                && !rebuild.claimed.contains(id)
+        };
+        let own = state.agent(agent);
+        known.is_none_or(|known| known == agent)
+            && !self.overlay.agents.contains_key(&agent)
+            && own.is_none_or(|own| own.name == *name && own.segments.is_empty())
+            && segments.len() == offers.len()
+            && segments.iter().collect::<BTreeSet<_>>().len() == segments.len()
+            && segments.iter().all(is_free)
+    }
+
+    fn adopt(
+        &mut self,
+        agent: AgentId,
+        (name, uid, incarnation, labels): (&AgentName, AgentUid, Incarnation, &Labels),
+        segments: &[SegmentId],
+        offers: &[SegmentOffer],
+        now: PoolTime,
+    ) -> Decision {
+        if let Some(rebuild) = &mut self.rebuild {
+            rebuild.begins(agent, segments, now);
+        }
+        let numbered = segments.iter().zip(offers);
+        let op = Op::AgentAdopted {
+            agent,
+            name: name.clone(),
+            uid,
+            incarnation,
+            segments: numbered
+                .map(|(id, offer)| numbered_as(*id, offer))
+                .collect(),
+            labels: labels.clone(),
+        };
+        let reply = Reply::Mounted {
+            agent,
+            segments: segments.to_vec(),
+            outstanding: Vec::new(),
+            wants_inventory: true,
+        };
+        self.answer_with(vec![op], reply)
     }
 
     /// Two live agents of one name would take each other's segments away in turn.
@@ -91,10 +162,14 @@ impl Leader {
         self.effects.wake(WaitOn::Space);
         self.agent_answers();
         let outstanding = self.outstanding(state, id);
+        if let Some(rebuild) = &mut self.rebuild {
+            rebuild.begins(id, &agent.segments, now);
+        }
         self.answer(Reply::Mounted {
             agent: id,
             segments: agent.segments.clone(),
             outstanding,
+            wants_inventory: self.rebuild.is_some(),
         })
     }
 
@@ -123,21 +198,7 @@ impl Leader {
         for offer in offers {
             let id = SegmentId(self.overlay.next.segment);
             self.overlay.next.segment = id.0.saturating_add(1);
-            let SegmentOffer {
-                ordinal,
-                generation,
-                slabs,
-                slab_bytes,
-                numa,
-            } = *offer;
-            segments.push(MountedSegment {
-                id,
-                ordinal,
-                generation,
-                slabs,
-                slab_bytes,
-                numa,
-            });
+            segments.push(numbered_as(id, offer));
         }
         let ids = segments.iter().map(|segment| segment.id).collect();
         ops.push(Op::AgentMounted {
@@ -157,6 +218,7 @@ impl Leader {
             agent,
             segments: ids,
             outstanding: tenants_only,
+            wants_inventory: false,
         };
         Ok(self.answer_with(ops, reply))
     }
@@ -250,6 +312,24 @@ impl Leader {
             self.wake_waiters_of(state, agent);
         }
         self.answer(Reply::Done)
+    }
+}
+
+fn numbered_as(id: SegmentId, offer: &SegmentOffer) -> MountedSegment {
+    let SegmentOffer {
+        ordinal,
+        generation,
+        slabs,
+        slab_bytes,
+        numa,
+    } = *offer;
+    MountedSegment {
+        id,
+        ordinal,
+        generation,
+        slabs,
+        slab_bytes,
+        numa,
     }
 }
 

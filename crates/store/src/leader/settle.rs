@@ -85,7 +85,12 @@ impl Leader {
     }
 
     /// A segment is lost: nothing is known of its slabs any more, nor of an agent without others.
-    fn forget_segment(&mut self, state: &State, segment: SegmentId, lost_agent: Option<AgentId>) {
+    pub(super) fn forget_segment(
+        &mut self,
+        state: &State,
+        segment: SegmentId,
+        lost_agent: Option<AgentId>,
+    ) {
         let stays = |slab: &SlabKey| slab.0 != segment;
         self.soft.empty.retain(|slab, _| stays(slab));
         self.soft.taking.retain(stays);

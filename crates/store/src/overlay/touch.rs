@@ -19,6 +19,20 @@ impl Overlay {
                 self.names.insert(name.clone(), *agent);
                 self.touch_agent(*agent);
             }
+            Op::AgentAdopted {
+                agent,
+                name,
+                segments,
+                ..
+            } => {
+                self.names.insert(name.clone(), *agent);
+                self.touch_agent(*agent);
+                let next = &mut self.next;
+                next.agent = next.agent.max(agent.0.saturating_add(1));
+                for segment in segments {
+                    next.segment = next.segment.max(segment.id.0.saturating_add(1));
+                }
+            }
             Op::AgentForgotten { agent } => self.touch_agent(*agent),
             Op::SegmentLost { segment, .. } => {
                 if let Some(lost) = state.segment(*segment) {
@@ -75,7 +89,12 @@ impl Overlay {
                 self.quotas.insert(quota.clone());
             }
             // Never decided, and whoever leads gets a new overlay with it.
-            Op::PoolBegun { .. } => {}
+            Op::PoolBegun { .. } | Op::PoolRebuilding { .. } => {}
+            // While these are decided nothing is that could stand in their way.
+            Op::SlabAdopted { .. }
+            | Op::ExtentFound { .. }
+            | Op::PoolRebuilt
+            | Op::PoolVersion { .. } => {}
         }
     }
 
@@ -83,7 +102,7 @@ impl Overlay {
     pub(crate) fn settle(&mut self, op: &Op, lost_agent: Option<AgentId>) {
         self.in_flight = self.in_flight.saturating_sub(1);
         match op {
-            Op::AgentMounted { agent, name, .. } => {
+            Op::AgentMounted { agent, name, .. } | Op::AgentAdopted { agent, name, .. } => {
                 self.names.remove(name);
                 self.settle_agent(*agent);
             }
@@ -146,7 +165,12 @@ impl Overlay {
             Op::QuotaSet { quota, .. } | Op::QuotaDelete { quota } => {
                 self.quotas.remove(quota);
             }
-            Op::PoolBegun { .. } => {}
+            Op::PoolBegun { .. }
+            | Op::PoolRebuilding { .. }
+            | Op::SlabAdopted { .. }
+            | Op::ExtentFound { .. }
+            | Op::PoolRebuilt
+            | Op::PoolVersion { .. } => {}
         }
     }
 

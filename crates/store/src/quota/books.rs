@@ -105,7 +105,10 @@ impl Books {
             | Op::TenantForgotten { .. }
             | Op::QuotaSet { .. }
             | Op::QuotaDelete { .. }
-            | Op::PoolBegun { .. } => self.fresh = false,
+            | Op::AgentAdopted { .. }
+            | Op::PoolBegun { .. }
+            | Op::PoolRebuilding { .. }
+            | Op::PoolRebuilt => self.fresh = false,
             Op::AgentForgotten { .. }
             | Op::SlabGive { .. }
             | Op::SlabReady { .. }
@@ -116,6 +119,9 @@ impl Books {
             | Op::AgentLabels { .. }
             | Op::TaskCreated { .. }
             | Op::TaskEnded { .. }
+            | Op::SlabAdopted { .. }
+            | Op::ExtentFound { .. }
+            | Op::PoolVersion { .. }
             | Op::Released { .. } => {}
         }
     }

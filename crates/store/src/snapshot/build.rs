@@ -125,6 +125,16 @@ fn add(state: &mut State, part: Part) -> Result<(), Misfit> {
             state.tenants.insert(tenant, held).is_none()
         }
         part @ Part::Agent { .. } => add_agent(state, part),
+        Part::Life {
+            rebuilding,
+            version,
+        } => {
+            let is_new = !state.rebuilding && state.version == 0;
+            state.sum.take(state.head_hash());
+            (state.rebuilding, state.version) = (rebuilding, version);
+            state.sum.add(state.head_hash());
+            is_new
+        }
         Part::Segment {
             segment,
             agent,

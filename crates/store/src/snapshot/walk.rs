@@ -15,6 +15,7 @@ use crate::state::{Agent, State, Tenant};
 #[derive(Clone, Debug)]
 enum At {
     Head,
+    Life,
     Quotas(Option<QuotaName>),
     Tenants(Option<TenantId>),
     Agents(Option<AgentId>),
@@ -68,7 +69,8 @@ impl Walk {
 
 fn step(state: &State, at: &At, most: usize) -> (Vec<Part>, At) {
     match at {
-        At::Head => (vec![head(state)], At::Quotas(None)),
+        At::Head => (vec![head(state)], At::Life),
+        At::Life => (life(state), At::Quotas(None)),
         At::Quotas(after) => {
             let part = |quota: &QuotaName, policy: &_| Part::Quota {
                 quota: quota.clone(),
@@ -157,6 +159,18 @@ fn head(state: &State) -> Part {
         next_segment: state.next.segment,
         next_task: state.next.task,
     }
+}
+
+/// Nothing for a pool of the first release, whose snapshots had no such part.
+fn life(state: &State) -> Vec<Part> {
+    let (rebuilding, version) = (state.rebuilding, state.version);
+    if !rebuilding && version == 0 {
+        return Vec::new();
+    }
+    vec![Part::Life {
+        rebuilding,
+        version,
+    }]
 }
 
 fn agent(id: AgentId, agent: &Agent) -> Part {

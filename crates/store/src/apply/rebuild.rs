@@ -1,0 +1,201 @@
+//! Applying what makes a pool again from what its agents hold, and what its replicas agree on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_types::{Extent, SlabRef, TenantId, Version, layout};
+
+use super::{Fault, mount};
+use crate::alloc::Allocator;
+use crate::digest;
+use crate::effects::Effects;
+use crate::objects::ObjectTable;
+use crate::op::Op;
+use crate::reply::WaitOn;
+use crate::segment::{Lodgers, Releasing, Slab, SlabPhase, reserve_extent};
+use crate::state::{Agent, State, Tenant};
+
+/// Numbers of agents and segments that a generation may give before it comes to those of the
+/// next, so that what is new does not take a number with which an agent comes back.
+const NUMBERS_SHIFT: u32 = 20;
+/// Generations after which numbers begin anew.
+const NUMBERS_MASK: u64 = 0xfff;
+
+/// A state of the next generation that has what no agent could tell.
+pub(super) fn rebuilding(state: &mut State, generation: u64) -> Result<(), Fault> {
+    let former = state.generation;
+    if generation <= former {
+        return Err(format!("generation {generation} follows {former}"));
+    }
+    let former_head = state.head_hash();
+    let mut next = State::new(generation);
+    next.sum.take(next.head_hash());
+    let first = u32::try_from((generation & NUMBERS_MASK) << NUMBERS_SHIFT | 1).unwrap_or(1);
+    next.next.agent = state.next.agent.max(first);
+    next.next.segment = state.next.segment.max(first);
+    next.rebuilding = true;
+    next.version = state.version;
+    for (id, tenant) in std::mem::take(&mut state.tenants) {
+        let kept = Tenant {
+            policy: tenant.policy,
+            deleting: tenant.deleting,
+            used_bytes: 0,
+            pinned_bytes: 0,
+            objects: ObjectTable::default(),
+            slabs: BTreeSet::new(),
+        };
+        next.sum
+            .add(digest::of_tenant(&id, &kept.policy, kept.deleting));
+        next.tenants.insert(id, kept);
+    }
+    for (name, policy) in std::mem::take(&mut state.quotas) {
+        next.sum.add(digest::of_quota(&name, &policy));
+        next.quotas.insert(name, policy);
+    }
+    for (id, mut agent) in std::mem::take(&mut state.agents) {
+        agent.segments.clear();
+        next.sum.add(digest::of_agent(id, &agent));
+        next.names.insert(agent.name.clone(), id);
+        next.agents.insert(id, agent);
+    }
+    // The caller takes the head that it saw before out of the sum and adds the new one.
+    next.sum.add(former_head);
+    *state = next;
+    Ok(())
+}
+
+pub(super) fn agent_adopted(
+    state: &mut State,
+    op: &Op,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let Op::AgentAdopted {
+        agent: id,
+        name,
+        uid,
+        incarnation,
+        segments: offered,
+        labels,
+    } = op
+    else {
+        return Err("no adoption".to_owned());
+    };
+    let id = *id;
+    let known = state.agents.get(&id);
+    let is_same = |agent: &Agent| agent.name == *name && agent.segments.is_empty();
+    if !state.rebuilding
+        || !known.is_none_or(is_same)
+        || state.names.get(name).is_some_and(|known| *known != id)
+    {
+        return Err(format!("agent {id} cannot come back as {name}"));
+    }
+    let mut agent = Agent {
+        name: name.clone(),
+        uid: *uid,
+        incarnation: *incarnation,
+        segments: offered.iter().map(|offer| offer.id).collect(),
+        draining: false,
+        said: labels.clone(),
+        set: larder_types::Labels::default(),
+    };
+    if let Some(known) = known {
+        (agent.draining, agent.set) = (known.draining, known.set.clone());
+        state.sum.take(digest::of_agent(id, known));
+    }
+    state.next.agent = state.next.agent.max(id.0.saturating_add(1));
+    for offer in offered {
+        if state.segments.contains_key(&offer.id) || state.lost.contains_key(&offer.id) {
+            return Err(format!("segment {} is mounted", offer.id));
+        }
+        let segment = mount::mounted(id, offer)?;
+        state.capacity_bytes = state
+            .capacity_bytes
+            .checked_add(segment.capacity_bytes())
+            .ok_or_else(|| "the capacity overflows".to_owned())?;
+        state.next.segment = state.next.segment.max(offer.id.0.saturating_add(1));
+        state.sum.add(digest::of_segment(&segment));
+        state.segments.insert(offer.id, segment);
+    }
+    state.sum.add(digest::of_agent(id, &agent));
+    state.names.insert(name.clone(), id);
+    state.agents.insert(id, agent);
+    effects.wake(WaitOn::Agent(id));
+    Ok(())
+}
+
+pub(super) fn slab_adopted(
+    state: &mut State,
+    slab: SlabRef,
+    tenant_id: &TenantId,
+) -> Result<(), Fault> {
+    let tenant = state
+        .tenants
+        .get_mut(tenant_id)
+        .ok_or_else(|| format!("tenant {tenant_id} is unknown"))?;
+    let segment = state
+        .segments
+        .get_mut(&slab.segment)
+        .filter(|segment| segment.agent == slab.agent)
+        .filter(|segment| state.rebuilding && segment.free.contains(&slab.index))
+        .ok_or_else(|| format!("{slab:?} is not free"))?;
+    segment.free.remove(&slab.index);
+    let adopted = Slab {
+        tenant: tenant_id.clone(),
+        registration: slab.registration,
+        phase: SlabPhase::Ready,
+        alloc: Allocator::new(segment.slab_bytes),
+        releasing: BTreeMap::new(),
+        lodgers: Lodgers::default(),
+    };
+    segment.slabs.insert(slab.index, adopted);
+    tenant.slabs.insert((slab.agent, slab.segment, slab.index));
+    state
+        .sum
+        .add(digest::of_slab(slab, tenant_id, SlabPhase::Ready));
+    Ok(())
+}
+
+pub(super) fn extent_found(
+    state: &mut State,
+    extent: &Extent,
+    version: Version,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let slab = state
+        .segments
+        .get_mut(&extent.slab.segment)
+        .and_then(|segment| segment.slab_mut(extent.slab))
+        .ok_or_else(|| format!("{extent:?} lies in no known slab"))?;
+    reserve_extent(&mut slab.alloc, extent).map_err(|error| format!("{extent:?}: {error}"))?;
+    let releasing = Releasing {
+        length_bytes: extent.length_bytes,
+        version,
+    };
+    slab.releasing.insert(extent.offset_bytes, releasing);
+    let aligned = layout::reserved_bytes(extent.length_bytes)
+        .ok_or_else(|| format!("{extent:?} is too long"))?;
+    state.releasing_bytes = state.releasing_bytes.saturating_add(aligned);
+    state.sum.add(digest::of_releasing(
+        extent.slab,
+        extent.offset_bytes,
+        &releasing,
+    ));
+    effects.erase(*extent, version);
+    Ok(())
+}
+
+pub(super) fn rebuilt(state: &mut State, effects: &mut Effects) -> Result<(), Fault> {
+    if !state.rebuilding {
+        return Err("nothing is being rebuilt".to_owned());
+    }
+    state.rebuilding = false;
+    effects.wake(WaitOn::Space);
+    Ok(())
+}
+
+pub(super) fn version(state: &mut State, version: u32) -> Result<(), Fault> {
+    if version <= state.version {
+        return Err(format!("version {version} follows {}", state.version));
+    }
+    state.version = version;
+    Ok(())
+}
