@@ -6,10 +6,12 @@ use larder_store::{MAX_REPLICAS, Settings};
 use serde::Deserialize;
 
 mod background;
+mod bootstrap;
 mod replication;
 mod tenants;
 
 pub use background::{EvictionConfig, MovesConfig};
+pub use bootstrap::{BootstrapConfig, Recovery};
 pub use replication::{ConsensusConfig, OplogConfig, SyncConfig};
 pub use tenants::{QuotaConfig, TenantConfig};
 
@@ -147,6 +149,9 @@ pub struct Config {
     /// How masters agree on a leader.
     #[serde(default)]
     pub consensus: ConsensusConfig,
+    /// What happens when the log is lost.
+    #[serde(default)]
+    pub bootstrap: BootstrapConfig,
 }
 
 mod defaults {
@@ -260,6 +265,7 @@ impl Config {
         if self.agent_ttl_ms <= self.agent_suspect_ms {
             return refuse("agent_ttl_ms", "must be more than agent_suspect_ms");
         }
+        self.check_bootstrap()?;
         self.eviction.check()?;
         self.moves.check()?;
         match &self.events {
@@ -272,6 +278,7 @@ impl Config {
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             put_discard_ms: self.put_discard_ms,
+            inventory_wait_ms: self.bootstrap.inventory_wait_ms,
             space_wait_ms: self.space_wait_ms,
             agent_suspect_ms: self.agent_suspect_ms,
             agent_ttl_ms: self.agent_ttl_ms,

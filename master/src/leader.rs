@@ -115,6 +115,8 @@ pub(crate) struct Leading<L> {
     /// Items decided and ops applied in this turn.
     touched: usize,
     next_tick: PoolTime,
+    /// The version of the pool that was proposed last.
+    raised: u32,
     /// What was decided is not told yet: it is not certain that nobody else leads.
     is_held: bool,
     /// An agent knows a higher epoch of this generation, since this mark of the log.
@@ -167,6 +169,7 @@ impl<L: Log> Leading<L> {
             tenants_gone: Vec::new(),
             touched: 0,
             next_tick: now,
+            raised: 0,
             is_held: false,
             outdone: None,
             ended: None,
@@ -293,7 +296,8 @@ impl<L: Log> Leading<L> {
     }
 
     fn tick(&mut self) {
-        let ops = self.core.leader.tick(&self.core.state, self.core.now);
+        let mut ops = self.core.leader.tick(&self.core.state, self.core.now);
+        ops.extend(self.agreed_version());
         let effects = self.core.leader.take_effects();
         self.route(effects);
         let goes_on = |op: &Op| matches!(op, Op::TenantPurge { .. } | Op::SegmentSwept { .. });
@@ -307,6 +311,21 @@ impl<L: Log> Leading<L> {
             self.core.rules.tick_ms()
         };
         self.next_tick = self.core.now.plus_ms(tick_ms);
+    }
+
+    /// From now on the log may hold what all masters have come to know. Told to nobody: it stands
+    /// before whatever depends on it.
+    fn agreed_version(&mut self) -> Option<Op> {
+        let version = self.core.log.release();
+        let is_higher = version > self.core.state.version().max(self.raised);
+        is_higher.then(|| {
+            self.raised = version;
+            let op = Op::PoolVersion { version };
+            self.core
+                .leader
+                .touch_all(&self.core.state, std::slice::from_ref(&op));
+            op
+        })
     }
 
     /// Whether something need not wait for the next tick.

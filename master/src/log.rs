@@ -64,6 +64,11 @@ pub trait Log {
     /// This moment, for [`Self::is_certain_since`].
     fn mark(&self) -> u64;
 
+    /// What all masters know to do, as far as they were asked; 0 before.
+    fn release(&self) -> u32 {
+        0
+    }
+
     /// The last place in the replicated log that was handed out here, if it has places.
     fn applied(&self) -> Option<Position> {
         None

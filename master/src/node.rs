@@ -78,6 +78,12 @@ pub enum MasterError {
          another master takes over"
     )]
     Corrupt(#[source] Corruption),
+    /// The log, or the end of it, is lost.
+    #[error(
+        "the log of this pool is lost, or the end of it, and agents know more; with \
+         `bootstrap.recovery` Inventory the pool is made again from what they hold"
+    )]
+    Lost,
     /// The log is gone.
     #[error("the log takes no more entries")]
     Log(#[source] LogError),

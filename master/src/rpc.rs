@@ -4,6 +4,7 @@ mod answer;
 mod command;
 mod copy;
 mod grants;
+mod inventory;
 mod lists;
 mod request;
 mod task;
@@ -13,9 +14,10 @@ pub(crate) use answer::{
 };
 pub(crate) use command::wire_command;
 pub(crate) use copy::command_bytes;
+pub(crate) use inventory::inventory_request;
 pub(crate) use request::{Caller, agent_requests, check_batch, client_requests, mount_request};
 
-use larder_wire::agent::{Done, Heartbeat, Mount, Unmount};
+use larder_wire::agent::{Done, Heartbeat, Inventory, Mount, Unmount};
 use larder_wire::{FrameError, Header, Kind, Purpose, client_calls, decode_body, master};
 
 macro_rules! bodies {
@@ -33,6 +35,8 @@ macro_rules! bodies {
             Done(Done),
             /// See [`Unmount`].
             Unmount(Unmount),
+            /// See [`Inventory`].
+            Inventory(Inventory),
         }
 
         /// Decodes a body; `None` if a connection of this purpose is not offered the call.
@@ -51,6 +55,7 @@ macro_rules! bodies {
                 (Purpose::Agent, Kind::Heartbeat) => Body::Heartbeat(decode_body(kind, body)?),
                 (Purpose::Agent, Kind::Done) => Body::Done(decode_body(kind, body)?),
                 (Purpose::Agent, Kind::Unmount) => Body::Unmount(decode_body(kind, body)?),
+                (Purpose::Agent, Kind::Inventory) => Body::Inventory(decode_body(kind, body)?),
                 _ => return Ok(None),
             }))
         }

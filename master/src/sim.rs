@@ -20,6 +20,7 @@ use rand::{RngCore, SeedableRng};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use crate::consensus::RELEASE;
 pub use crate::flaw::Mistake;
 
 use crate::config::{Config, TenantConfig};
@@ -51,6 +52,8 @@ pub struct SimSettings {
     pub seed: u64,
     /// Names this life; not 0.
     pub incarnation: Incarnation,
+    /// What its program knows to do; see the crate's notes on releases.
+    pub release: u32,
     /// A mistake to make it with.
     pub mistake: Option<Mistake>,
 }
@@ -167,6 +170,7 @@ pub fn master<W: PeerWay>(
             home: Home::Task,
             boot: settings.boot,
             seeds: Arc::new(seeds),
+            release: settings.release,
             flaw: Flaw {
                 made: settings.mistake,
             },

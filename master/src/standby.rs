@@ -87,7 +87,7 @@ impl Standby {
                 () = &mut stop => return Ok(Followed::Stopped),
                 () = &mut joins_anew => return Ok(Followed::JoinsAnew),
                 input = self.feed.next() => match input {
-                    Some(input) => self.take(input)?,
+                    Some(input) => self.take(input, replica)?,
                     None => return Err(replica.why_stopped().into()),
                 },
                 changed = changes.changed() => {
@@ -112,7 +112,8 @@ impl Standby {
         }
     }
 
-    fn take(&mut self, input: Input) -> Result<(), MasterError> {
+    fn take(&mut self, input: Input, replica: &Replica) -> Result<(), MasterError> {
+        let generation = self.state.generation();
         match input {
             Input::Entry { at, ops } => {
                 if let Some(proposal) = ops {
@@ -126,7 +127,10 @@ impl Standby {
                 self.applied = Some(at);
             }
         }
-        Ok(())
+        if self.state.generation() > generation {
+            replica.desk().tail_is_sought();
+        }
+        known(&self.state, replica.release())
     }
 
     fn hear(&self, event: Event, standing: &Standing, role: Role) {
@@ -167,6 +171,15 @@ impl Standby {
             }
         }
     }
+}
+
+/// Whether this program knows everything that the log of the pool may hold.
+pub(crate) fn known(state: &State, release: u32) -> Result<(), MasterError> {
+    let version = state.version();
+    if version <= release {
+        return Ok(());
+    }
+    Err(ConsensusError::Release { version, release }.into())
 }
 
 /// Applies the ops of a committed entry, unless nobody does.

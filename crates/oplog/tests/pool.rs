@@ -179,6 +179,7 @@ impl Pool {
             }],
             highest_epoch: Epoch::default(),
             labels: Labels::default(),
+            kept: None,
         });
         let Some(Reply::Mounted {
             agent, outstanding, ..

@@ -256,6 +256,28 @@ fn ops_of_people() -> Vec<Op> {
         },
         Op::QuotaDelete { quota: quota_name },
         Op::PoolBegun { generation: 300 },
+        Op::PoolRebuilding {
+            generation: 301,
+            knows_agents: true,
+        },
+        Op::AgentAdopted {
+            agent: AgentId(1),
+            name: AgentName::new("node-1").expect("valid"),
+            uid: AgentUid(7),
+            incarnation: Incarnation(8),
+            segments: vec![segment()],
+            labels: Labels::default(),
+        },
+        Op::SlabAdopted {
+            slab: slab(),
+            tenant: TenantId::new("team-a").expect("valid"),
+        },
+        Op::ExtentFound {
+            extent: extent(4096),
+            version: self::version(9),
+        },
+        Op::PoolRebuilt,
+        Op::PoolVersion { version: 2 },
     ]
 }
 

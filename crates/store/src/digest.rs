@@ -331,9 +331,10 @@ impl State {
         ]);
         match (self.rebuilding, self.version) {
             (false, 0) => hash.end(),
-            (rebuilding, version) => hash
-                .words([u64::from(rebuilding), u64::from(version)])
-                .end(),
+            (rebuilding, version) => {
+                let life = u64::from(rebuilding) | u64::from(self.knows_agents) << 1;
+                hash.words([life, u64::from(version)]).end()
+            }
         }
     }
 

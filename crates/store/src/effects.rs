@@ -1,6 +1,6 @@
 //! Effects: what an applied op or a soft event asks of the world.
 
-use larder_types::{AgentId, CopyId, Digest, Extent, Key, PoolTime, SlabRef, TenantId, Version};
+use larder_types::{AgentId, CopyId, Digest, Extent, Key, Memo, PoolTime, SlabRef, TenantId, Version};
 
 use crate::op::RemovalCause;
 use crate::reply::WaitOn;
@@ -61,6 +61,8 @@ pub struct CopyOrder {
     pub to: Vec<Extent>,
     /// When the agent gives up.
     pub deadline: PoolTime,
+    /// What its records keep of the object.
+    pub memo: Memo,
 }
 
 /// An op that does not fit the state. The log or this replica's memory is broken: the caller

@@ -92,12 +92,17 @@ impl Leader {
         }
     }
 
+    /// Lets everybody see ops that the shell decided, which concern nothing that is stored.
+    pub fn touch_all(&mut self, state: &State, ops: &[Op]) {
+        self.touch(state, ops);
+    }
+
     /// Applies a committed op and lets go of what it touched. The only way in which a leader
     /// applies. Ops come in the order in which they were proposed; another order is reported as
     /// corruption, as the overlay would not fit it.
     pub fn committed(&mut self, state: &mut State, index: u64, op: &Op, now: PoolTime) -> Effects {
         let in_order = self.in_order(index);
-        if in_order && let Op::PoolBegun { generation } | Op::PoolRebuilding { generation } = op {
+        if in_order && let Op::PoolBegun { generation } | Op::PoolRebuilding { generation, .. } = op {
             return self.begin_anew(state, (index, op), *generation, now);
         }
         if in_order && state.is_rebuilding() {

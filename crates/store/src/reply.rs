@@ -142,6 +142,8 @@ pub enum Reply {
         wanted: u8,
         /// Some of the agents that were preferred, and could have had a replica each, got none.
         preference_ignored: bool,
+        /// What the put said, for the records.
+        attributes: Attributes,
     },
     /// It is done.
     Done,

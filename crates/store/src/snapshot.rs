@@ -122,6 +122,8 @@ pub enum Part {
     Life {
         /// It is being made again from what agents hold.
         rebuilding: bool,
+        /// While it is: no agent is still to come but those that are named.
+        knows_agents: bool,
         /// What every replica of the log knows to do.
         version: u32,
     },

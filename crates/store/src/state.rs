@@ -161,6 +161,8 @@ pub struct State {
     pub(crate) generation: u64,
     /// It is being made again from what agents hold.
     pub(crate) rebuilding: bool,
+    /// While it is: no agent is still to come but those that are named.
+    pub(crate) knows_agents: bool,
     /// What every replica of the log knows to do.
     pub(crate) version: u32,
     pub(crate) next: Counters,
@@ -191,6 +193,7 @@ impl State {
         let mut state = Self {
             generation,
             rebuilding: false,
+            knows_agents: false,
             version: 0,
             next: Counters {
                 registration,

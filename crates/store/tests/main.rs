@@ -12,6 +12,8 @@ mod model;
 #[cfg(test)]
 mod prop;
 #[cfg(test)]
+mod rebuild;
+#[cfg(test)]
 mod snapshots;
 #[cfg(test)]
 mod test_log;

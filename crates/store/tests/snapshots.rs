@@ -2,7 +2,7 @@
 //! before, whatever it holds, is checked by every other suite: see `World::restore_standby`.
 
 use larder_store::snapshot::{Builder, Part, Walk};
-use larder_store::{Request, State, TenantPolicy};
+use larder_store::{Op, Request, State, TenantPolicy};
 use larder_types::Key;
 
 use crate::world::{SLAB, World, restored, tenant};
@@ -26,6 +26,7 @@ fn state() -> State {
     }
     let tenant = tenant("blue");
     world.ask(Request::TenantDelete { tenant });
+    world.propose(vec![Op::PoolVersion { version: 2 }]);
     while world.commit() {}
     world.state.clone()
 }
@@ -95,6 +96,7 @@ fn a_snapshot_with_a_changed_part_is_refused() {
             Part::Object { key, .. } => {
                 *key = Key::new([key.as_bytes(), b"x"].concat()).expect("short")
             }
+            Part::Life { version, .. } => *version += 1,
             Part::End { objects, .. } => *objects += 1,
         }
         assert!(built(changed).is_err(), "part {at}");

@@ -22,7 +22,9 @@ use super::recover::Recovered;
 use super::replica::{Replica, ReplicaSettings, Started};
 use super::snapshots::{Snapshots, Volume};
 use super::store::{LogStore, Written};
-use super::{Clock, ConsensusError, Raft, compaction, convert, election, formation, hand_over};
+use super::{
+    Clock, ConsensusError, Raft, compaction, convert, election, formation, hand_over, release,
+};
 
 /// How long a master may take to install a snapshot, in ms.
 const INSTALL_MS: u64 = 120_000;
@@ -37,6 +39,7 @@ pub(super) struct Parts<T> {
     pub(super) transport: T,
     pub(super) clock: Clock,
     pub(super) is_doubtful: bool,
+    pub(super) lost_tail: bool,
     pub(super) heard: Arc<Heard>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) written: Written,
@@ -70,7 +73,8 @@ impl<T: Transport> Parts<T> {
         let raft = raft.map_err(|error| ConsensusError::Stopped(error.to_string()))?;
         let (desk, asked) = self.desk(&raft, &rounds, snapshots);
         let (doubt, doubt_seen) = watch::channel(Doubt::Settled);
-        let tasks = self.tasks(&desk, network, asked, doubt);
+        let (agreed, agreed_seen) = watch::channel(0);
+        let tasks = self.tasks(&desk, network, asked, (doubt, agreed));
         let replica = Replica {
             metrics: raft.server_metrics(),
             raft,
@@ -82,6 +86,7 @@ impl<T: Transport> Parts<T> {
             flaw: self.settings.flaw,
             is_alone: self.settings.members.len() == 1,
             doubt: doubt_seen,
+            agreed: agreed_seen,
             _tasks: tasks,
         };
         Ok(Started {
@@ -125,6 +130,8 @@ impl<T: Transport> Parts<T> {
             clock: Arc::clone(&self.clock),
             election_ms: self.settings.election_ms,
             is_doubtful: Arc::new(AtomicBool::new(self.is_doubtful)),
+            lost_tail: Arc::new(AtomicBool::new(self.lost_tail)),
+            release: self.settings.release,
             floor,
             joins,
             hand_overs,
@@ -142,7 +149,7 @@ impl<T: Transport> Parts<T> {
         desk: &PeerDesk,
         network: Network<T>,
         asked: Asked,
-        doubt: watch::Sender<Doubt>,
+        (doubt, agreed): (watch::Sender<Doubt>, watch::Sender<u32>),
     ) -> JoinSet<()> {
         let members = self.settings.members.clone();
         let (desk, net) = (|| desk.clone(), || network.clone());
@@ -154,6 +161,7 @@ impl<T: Transport> Parts<T> {
             let settling = doubt::settle(desk(), net(), members.clone(), commands, doubt);
             tasks.spawn(settling);
         }
+        tasks.spawn(release::agree(desk(), net(), agreed));
         tasks.spawn(hand_over::serve(desk(), net(), asked.hand_overs));
         tasks.spawn(formation::form(desk(), net(), members.clone()));
         tasks.spawn(formation::admit(desk(), members, asked.joins));

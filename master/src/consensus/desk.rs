@@ -63,6 +63,10 @@ pub(crate) struct PeerDesk {
     pub(super) clock: Clock,
     pub(super) election_ms: u64,
     pub(super) is_doubtful: Arc<std::sync::atomic::AtomicBool>,
+    /// The end of the log that this replica votes for may be lost, and agents may know of it.
+    pub(super) lost_tail: Arc<std::sync::atomic::AtomicBool>,
+    /// What this program knows to do.
+    pub(super) release: u32,
     /// No log that ends before this is voted for: the longest of all, when a majority was in doubt.
     pub(super) floor: watch::Sender<Option<At>>,
     pub(super) joins: mpsc::Sender<Join>,
@@ -95,6 +99,7 @@ impl PeerDesk {
             PeerRequest::Who => PeerAnswer::Who(self.who()),
             PeerRequest::PreVote { last } => PeerAnswer::PreVote {
                 is_granted: self.would_vote(last),
+                lost_tail: self.lost_tail(),
             },
             PeerRequest::Vote { ballot, last } => self.vote(ballot, last).await,
             PeerRequest::Append {
@@ -132,6 +137,7 @@ impl PeerDesk {
             leader: leader.and_then(|id| Some((id, membership.get_node(&id)?.clone()))),
             term: metrics.vote.leader_id.term,
             last,
+            release: self.release,
         }
     }
 
@@ -294,6 +300,16 @@ impl PeerDesk {
             Ok(()) => PeerAnswer::Elects,
             Err(error) => PeerAnswer::Failed(error.to_string()),
         }
+    }
+
+    /// Whether the log may lack what was acknowledged, so that agents have to be asked.
+    pub(super) fn lost_tail(&self) -> bool {
+        self.lost_tail.load(Ordering::Relaxed)
+    }
+
+    /// Agents are asked: the log says so from here on.
+    pub(crate) fn tail_is_sought(&self) {
+        self.lost_tail.store(false, Ordering::Relaxed);
     }
 
     /// It may miss what it acknowledged.

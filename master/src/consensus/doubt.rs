@@ -83,8 +83,9 @@ async fn go_on(
     tracing::warn!(
         longest = ?floor,
         "a majority of the masters lost its power: they go on with the longest log that is left, \
-         and what was acknowledged in the last moment may be lost"
+         and with what agents know of the rest"
     );
+    desk.lost_tail.store(true, Ordering::Relaxed);
     desk.is_doubtful.store(false, Ordering::Relaxed);
     doubt.send_replace(Doubt::Settled);
 }

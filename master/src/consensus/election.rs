@@ -4,6 +4,7 @@
 //! term and depose a healthy leader (the pre-vote of Ongaro's thesis, 9.6).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::ServerState;
@@ -107,13 +108,20 @@ async fn is_agreed<T: Transport>(desk: &PeerDesk, network: &Network<T>, voters: 
                 request,
             };
             match link.call(&call, within).await {
-                Ok(PeerAnswer::PreVote { is_granted: true }) => Some(id),
+                Ok(PeerAnswer::PreVote {
+                    is_granted: true,
+                    lost_tail,
+                }) => Some((id, lost_tail)),
                 _ => None,
             }
         });
     }
     while let Some(answer) = asked.join_next().await {
-        agreed.extend(answer.ok().flatten());
+        if let Some((id, lost_tail)) = answer.ok().flatten() {
+            agreed.insert(id);
+            // So many of them are that no quorum is without one.
+            desk.lost_tail.fetch_or(lost_tail, Ordering::Relaxed);
+        }
         if voters.suffice(&agreed) {
             // It may have been heard while they were asked.
             return (desk.clock)() >= desk.heard.at_ms() + desk.election_ms;

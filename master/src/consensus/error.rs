@@ -45,6 +45,17 @@ pub enum ConsensusError {
         /// What does not fit.
         source: larder_store::Corruption,
     },
+    /// The pool is ahead of this program.
+    #[error(
+        "the masters of this pool have agreed on release {version}, this one knows up to \
+         {release}; start it with the release of the others"
+    )]
+    Release {
+        /// What the log says.
+        version: u32,
+        /// What this program knows.
+        release: u32,
+    },
     /// The state cannot be made again.
     #[error("the state of the pool cannot be made of its log; `larder inspect` says more")]
     Snapshots(#[from] SnapshotsError),
@@ -75,6 +86,7 @@ impl ConsensusError {
             | Self::Disk(_)
             | Self::Entry { .. }
             | Self::Corrupt { .. }
+            | Self::Release { .. }
             | Self::Snapshots(_)
             | Self::Number { .. } => false,
         }

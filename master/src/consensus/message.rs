@@ -100,6 +100,8 @@ pub(crate) struct WhoIs {
     pub(crate) leader: Option<(u64, Member)>,
     pub(crate) term: u64,
     pub(crate) last: Option<At>,
+    /// See [`super::release`].
+    pub(crate) release: u32,
 }
 
 /// The answer to a [`PeerCall`].
@@ -108,6 +110,9 @@ pub(crate) enum PeerAnswer {
     Who(WhoIs),
     PreVote {
         is_granted: bool,
+        /// It lost its power together with so many others that nobody is known to have all that
+        /// was acknowledged; see [`super::doubt`].
+        lost_tail: bool,
     },
     Vote {
         ballot: Ballot,

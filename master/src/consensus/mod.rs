@@ -32,6 +32,7 @@ mod message;
 mod network;
 mod raft_log;
 mod recover;
+mod release;
 mod replica;
 mod snapshots;
 mod store;
@@ -51,6 +52,7 @@ pub(crate) use link::{Link, TransportError};
 pub(crate) use link::{TcpTransport, Transport};
 pub(crate) use message::{PeerAnswer, PeerCall};
 pub(crate) use raft_log::RaftLog;
+pub use release::RELEASE;
 pub(crate) use replica::{Home, Replica, ReplicaSettings};
 pub(crate) use snapshots::Volume;
 

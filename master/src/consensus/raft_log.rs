@@ -44,6 +44,8 @@ pub(crate) struct RaftLog {
     /// Ends when this replica leads no longer in this term.
     deposed: Pin<Box<dyn Future<Output = ()> + Send>>,
     is_deposed: bool,
+    /// What all masters know to do, as far as they were asked.
+    release: Option<watch::Receiver<u32>>,
 }
 
 impl fmt::Debug for RaftLog {
@@ -96,6 +98,15 @@ impl RaftLog {
             proposed_bytes: 0,
             deposed,
             is_deposed: false,
+            release: None,
+        }
+    }
+
+    /// With what all masters know to do, as it is found out.
+    pub(super) fn with_release(self, agreed: watch::Receiver<u32>) -> Self {
+        Self {
+            release: Some(agreed),
+            ..self
         }
     }
 
@@ -211,6 +222,10 @@ impl Log for RaftLog {
             return Poll::Ready(Err(LogError::NotLeader));
         }
         Poll::Pending
+    }
+
+    fn release(&self) -> u32 {
+        self.release.as_ref().map_or(0, |agreed| *agreed.borrow())
     }
 
     fn has_room(&self) -> bool {

@@ -40,6 +40,8 @@ pub(crate) struct ReplicaSettings {
     /// A snapshot is due when the log has grown by so many bytes.
     pub(crate) growth_bytes: u64,
     pub(crate) boot: BootId,
+    /// What this program knows to do; see [`super::release`].
+    pub(crate) release: u32,
     /// For what is drawn: pauses before elections, the number of a new replica.
     pub(crate) seed: u64,
     pub(crate) flaw: Flaw,
@@ -66,6 +68,7 @@ pub(crate) struct Replica {
     pub(super) flaw: Flaw,
     pub(super) is_alone: bool,
     pub(super) doubt: watch::Receiver<Doubt>,
+    pub(super) agreed: watch::Receiver<u32>,
     pub(super) _tasks: JoinSet<()>,
 }
 
@@ -117,6 +120,7 @@ impl Replica {
             log,
             recovered,
             is_doubtful,
+            lost_tail,
         } = opened?;
         let is_formed = recovered.applied.is_some() || log.last().is_some() || log.vote().is_some();
         let ends = ends(&log);
@@ -138,6 +142,7 @@ impl Replica {
             transport,
             clock,
             is_doubtful,
+            lost_tail,
             heard,
             commands,
             written,
@@ -186,6 +191,17 @@ impl Replica {
             term,
             self.flaw,
         )
+        .with_release(self.agreed.clone())
+    }
+
+    /// Whether the log may lack the end of what was acknowledged.
+    pub(crate) fn lost_tail(&self) -> bool {
+        self.desk.lost_tail()
+    }
+
+    /// What this program knows to do.
+    pub(crate) const fn release(&self) -> u32 {
+        self.desk.release
     }
 
     /// Ends when this replica has to join anew: after a loss of power, when the others have
@@ -238,6 +254,7 @@ struct Open {
     log: Log<AnyDisk>,
     recovered: Recovered,
     is_doubtful: bool,
+    lost_tail: bool,
 }
 
 /// Opens the log and makes the state of it. Blocks for as long as that takes.
@@ -246,6 +263,7 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
     let number = identity::load(&mut disk, settings.seed)?;
     let (mut log, opened) = Log::open(disk, settings.log, settings.boot)?;
     let mut is_doubtful = opened.trust != Trust::Whole;
+    let mut lost_tail = false;
     if let Some(torn) = &opened.torn {
         let (segment, bytes) = (&torn.segment, torn.bytes);
         let what = "the end of the log was cut: it was not written whole";
@@ -253,10 +271,11 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
     }
     let trusts_all = settings.flaw.is(Mistake::TailTrusted);
     if is_doubtful && (settings.members.len() == 1 || trusts_all) {
-        // Nobody else could know more. A new term follows, so no version is given twice.
-        tracing::warn!("this machine lost its power: puts of the last moment may be lost");
+        // No other master could know more, but agents do.
+        tracing::warn!("this machine lost its power: agents are asked for puts of the last moment");
         log.settle_doubt()?;
         is_doubtful = false;
+        lost_tail = !trusts_all;
     }
     let recovered = recover::state(volume)?;
     if let Some(applied) = recovered.applied
@@ -270,6 +289,7 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
         log,
         recovered,
         is_doubtful,
+        lost_tail,
     })
 }
 

@@ -160,6 +160,7 @@ struct Node {
     name: String,
     disk: SharedDisk,
     boot: u8,
+    release: u32,
     running: Option<Running>,
 }
 
@@ -252,6 +253,7 @@ impl Group {
                 name: format!("master-{number}"),
                 disk: SharedDisk::default(),
                 boot: 1,
+                release: 1,
                 running: None,
             });
         }
@@ -287,6 +289,7 @@ impl Group {
             },
             growth_bytes: self.growth_bytes,
             boot: BootId([node.boot; 16]),
+            release: node.release,
             seed: 40 + number as u64 + 10 * u64::from(node.boot),
             flaw: crate::flaw::Flaw::default(),
         };

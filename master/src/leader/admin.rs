@@ -168,6 +168,8 @@ impl<L: Log> Leading<L> {
             "agents": core.state.agents().filter(|(_, a)| !a.segments().is_empty()).count(),
             "sessions": self.links.clients(),
             "objects": core.state.objects(),
+            "rebuilding": core.state.is_rebuilding(),
+            "release": core.state.version(),
             "capacity_bytes": core.state.capacity_bytes(),
             "used_bytes": core.state.used_bytes(),
             "guaranteed_bytes": guaranteed_bytes,

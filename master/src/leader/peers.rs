@@ -135,6 +135,12 @@ impl<L: Log> Leading<L> {
                 let item = self.heartbeat(connection, &beat);
                 self.begin_peer(connection, new(1), vec![item]);
             }
+            Body::Inventory(page) => {
+                let item = self
+                    .check_current(connection, page.agent, page.incarnation)
+                    .and_then(|()| rpc::inventory_request(page));
+                self.begin_peer(connection, new(1), vec![item]);
+            }
             Body::Unmount(unmount) => {
                 let item = self.unmount(connection, &unmount);
                 self.begin_peer(connection, new(1), vec![item]);

@@ -17,10 +17,10 @@ use tokio::time::timeout;
 
 use super::MasterError;
 use crate::clock::{PoolClock, boot_ms};
-use crate::config::{Config, QuotaConfig, TenantConfig};
+use crate::config::{Config, QuotaConfig, Recovery, TenantConfig};
 use crate::consensus::{
-    Clock, ConsensusError, Home, Member, PeerDesk, RaftLog, Replica, ReplicaSettings, TcpTransport,
-    Transport, Volume,
+    Clock, ConsensusError, Home, Member, PeerDesk, RELEASE, RaftLog, Replica, ReplicaSettings,
+    TcpTransport, Transport, Volume,
 };
 use crate::event::Event;
 use crate::events::{Events, zmq};
@@ -29,7 +29,7 @@ use crate::leader::{Ended, Keys, Leading, Rules};
 use crate::metrics::MasterMetrics;
 use crate::ready_file::{self, Addrs};
 use crate::role::Role;
-use crate::standby::{Followed, Standby};
+use crate::standby::{Followed, Standby, known};
 
 /// What a master stands on: its machine, or what is played for one.
 pub(crate) struct Ground<T> {
@@ -42,6 +42,8 @@ pub(crate) struct Ground<T> {
     pub(crate) boot: BootId,
     /// Seeds of what is drawn.
     pub(crate) seeds: Seeds,
+    /// What this program knows to do.
+    pub(crate) release: u32,
     pub(crate) flaw: Flaw,
 }
 
@@ -68,6 +70,7 @@ impl Ground<TcpTransport> {
             home: Home::Thread,
             boot: boot_id()?,
             seeds: Arc::new(|| SmallRng::from_os_rng().random()),
+            release: RELEASE,
             flaw: Flaw::default(),
         })
     }
@@ -120,6 +123,26 @@ impl<F: Future<Output = ()> + ?Sized> Shutdown<'_, F> {
 
 /// How long a leader that stops may take to hand its office over.
 const RESIGN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why a leader begins the pool, or begins it again.
+enum Begin {
+    /// It is new.
+    Empty,
+    /// What was acknowledged last may be missing in the log.
+    Tail,
+    /// Agents have seen this generation, of which no master has anything.
+    Above(u64),
+}
+
+impl std::fmt::Display for Begin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "the pool begins empty",
+            Self::Tail => "the end of the log may be lost: the pool is made again from its agents",
+            Self::Above(_) => "the log is lost: the pool is made again from its agents",
+        })
+    }
+}
 
 /// How a leader's time ended.
 enum Led {
@@ -214,12 +237,14 @@ impl<T: Transport> Parts<T> {
             },
             growth_bytes: config.oplog.snapshot_bytes,
             boot: ground.boot,
+            release: ground.release,
             seed: (ground.seeds)(),
             flaw: ground.flaw,
         };
         let (volume, clock) = (Arc::clone(&ground.volume), Arc::clone(&ground.clock));
         let transport = ground.transport.clone();
         let started = Replica::start(settings, volume, transport, clock, ground.home).await?;
+        known(&started.state, started.replica.release())?;
         self.desk.send_replace(Some(started.replica.desk().clone()));
         let standby = Standby::new(started.feed, started.state, 0, ground.flaw);
         Ok((started.replica, standby))
@@ -236,18 +261,18 @@ impl<T: Transport> Parts<T> {
     ) -> Result<Led, MasterError> {
         let (feed, mut state) = standby.into_parts();
         let mut log = replica.lead(feed, term);
-        // A log that has not begun.
-        let mut begin_above = (state.generation() == 0).then_some(0);
+        let mut begin = match state.generation() {
+            0 => Some(Begin::Empty),
+            _ => replica.lost_tail().then_some(Begin::Tail),
+        };
         loop {
-            if let Some(above) = begin_above.take() {
-                let generation = above.max(state.generation()) + 1;
-                if !log
-                    .commit_alone(vec![Op::PoolBegun { generation }], &mut state)
-                    .await?
-                {
+            if let Some(begin) = begin.take() {
+                let op = self.beginning(&begin, state.generation())?;
+                if !log.commit_alone(vec![op], &mut state).await? {
                     return Ok(self.deposed(log, state, term));
                 }
-                tracing::info!(generation, "the pool begins empty");
+                replica.desk().tail_is_sought();
+                tracing::info!(generation = state.generation(), "{begin}");
             }
             let mut leading = self.leading(term, state, log)?;
             let made = leading.make_tenants(self.tenants.clone(), self.quotas.clone());
@@ -263,7 +288,7 @@ impl<T: Transport> Parts<T> {
             (ended, log, state) = leading.run(events, stop, leader).await;
             match ended {
                 Ended::Stopped => return Ok(Led::Stopped),
-                Ended::StartOver { above } => begin_above = Some(above),
+                Ended::StartOver { above } => begin = Some(Begin::Above(above)),
                 Ended::Corrupt(corruption) => return Err(MasterError::Corrupt(corruption)),
                 Ended::Log(crate::log::LogError::NotLeader) => {
                     tracing::warn!(term, "this master leads no longer");
@@ -271,6 +296,25 @@ impl<T: Transport> Parts<T> {
                 }
                 Ended::Log(error) => return Err(MasterError::Log(error)),
             }
+        }
+    }
+
+    /// What the log says first, unless the pool is not to be made again.
+    fn beginning(&self, begin: &Begin, generation: u64) -> Result<Op, MasterError> {
+        let above = match begin {
+            Begin::Empty => {
+                let generation = generation + 1;
+                return Ok(Op::PoolBegun { generation });
+            }
+            Begin::Tail => generation,
+            Begin::Above(above) => generation.max(*above),
+        };
+        match self.config.bootstrap.recovery {
+            Recovery::Refuse => Err(MasterError::Lost),
+            Recovery::Inventory => Ok(Op::PoolRebuilding {
+                generation: above + 1,
+                knows_agents: matches!(begin, Begin::Tail),
+            }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Store replies into wire answers: grants get their capabilities here.
 
 use larder_store::{Reply as StoreReply, State};
-use larder_types::{Epoch, Extent, Key, PoolTime, Reason, TenantId};
+use larder_types::{Epoch, Extent, Key, Memo, PoolTime, Reason, TenantId};
 use larder_wire::agent::{Beat, Mounted};
 use larder_wire::frame::FLAG_ERROR;
 use larder_wire::limit::MAX_BODY_BYTES;
@@ -192,6 +192,7 @@ fn answer_single(
                 agent,
                 segments,
                 outstanding,
+                wants_inventory,
             },
             _,
         ) => {
@@ -209,11 +210,12 @@ fn answer_single(
                 session_key: desk.session_key,
                 heartbeat_ms: desk.heartbeat_ms,
                 outstanding: first.collect(),
+                wants_inventory,
             };
             reply(out, header, desk, &mounted)
         }
         (Kind::Heartbeat, _, _) => reply(out, header, desk, &Beat { known: true }),
-        (Kind::Unmount, _, _) => reply(out, header, desk, &()),
+        (Kind::Unmount | Kind::Inventory, _, _) => reply(out, header, desk, &()),
         _ => {
             fail(out, header, &CallError::new(Reason::Internal));
             Ok(())
@@ -245,9 +247,15 @@ fn put_started(
             deadline,
             wanted,
             preference_ignored,
+            attributes,
         } = result?
         else {
             return unfit();
+        };
+        let memo = Memo {
+            stripe: 0,
+            wanted,
+            attributes,
         };
         let terms = Terms {
             tenant,
@@ -257,10 +265,11 @@ fn put_started(
             // Every replica holds the whole object.
             object_bytes: replicas.first().map_or(0, |extents| payload_bytes(extents)),
             key: key.as_bytes(),
+            memo: &memo,
         };
-        let granted = replicas
-            .iter()
-            .map(|extents| replica_grant(extents, &terms, desk));
+        let granted = (0..)
+            .zip(&replicas)
+            .map(|(stripe, extents)| replica_grant(extents, &terms, stripe, desk));
         let Some(replicas) = granted.collect::<Option<Vec<_>>>() else {
             // An agent left between deciding and answering; the put is discarded in time.
             return Err(CallError::new(Reason::NoAgents));
@@ -327,11 +336,12 @@ fn located(tenant: Option<&TenantId>, results: Vec<ItemResult>, desk: &Desk<'_>)
             deadline: desk.now.plus_ms(READ_MS),
             object_bytes: size_bytes,
             key: &[],
+            memo: &Memo::default(),
         };
         let located = replicas;
         let replicas: Vec<ReplicaGrant> = located
             .iter()
-            .filter_map(|extents| replica_grant(extents, &terms, desk))
+            .filter_map(|extents| replica_grant(extents, &terms, 0, desk))
             .collect();
         if replicas.is_empty() {
             return Err(CallError::new(unreachable_reason(&located, desk)));

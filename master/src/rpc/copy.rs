@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use larder_store::CopyOrder as StoreOrder;
-use larder_types::{AgentId, Extent, Principal, SessionId};
+use larder_types::{AgentId, Extent, Memo, Principal, SessionId};
 use larder_wire::agent::{Command, CopyOrder};
 use larder_wire::{Reach, SessionClaims};
 
@@ -27,17 +27,21 @@ pub(crate) fn command_bytes(command: &Command) -> usize {
 
 /// An order with all that its agent needs; `None` if an agent that it names is not mounted.
 pub(super) fn copy_order(order: &StoreOrder, desk: &Desk<'_>) -> Option<CopyOrder> {
-    let terms = |reach, key| Terms {
+    let nothing = Memo::default();
+    let terms = |reach, key, memo| Terms {
         tenant: &order.tenant,
         version: order.version,
         reach,
         deadline: order.deadline,
         object_bytes: order.size_bytes,
         key,
+        memo,
     };
-    let from = replica_grant(&order.from, &terms(Reach::Read, &[]), desk)?;
+    let from = replica_grant(&order.from, &terms(Reach::Read, &[], &nothing), 0, desk)?;
     let key = order.key.as_bytes();
-    let to = replica_grant(&order.to, &terms(Reach::Write, key), desk)?;
+    let memo = &order.memo;
+    let written = terms(Reach::Write, key, memo);
+    let to = replica_grant(&order.to, &written, memo.stripe, desk)?;
     let agent = |extent: &Extent| extent.slab.agent;
     let agents: BTreeSet<AgentId> = order.from.iter().map(agent).collect();
     let sources = agents.into_iter().map(|agent| desk.agents.address(agent));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use larder_types::{AgentId, Extent, PoolTime, TenantId, Version};
+use larder_types::{AgentId, Extent, Memo, PoolTime, TenantId, Version};
 use larder_wire::master::{AgentAddress, ReplicaGrant};
 use larder_wire::{Capability, Reach, SignedCapability};
 
@@ -25,12 +25,15 @@ pub(super) struct Terms<'a> {
     pub(super) deadline: PoolTime,
     pub(super) object_bytes: u64,
     pub(super) key: &'a [u8],
+    /// For the records; empty of a read.
+    pub(super) memo: &'a Memo,
 }
 
-/// Grants one replica; `None` if an agent of it is gone.
+/// Grants one replica, whose extents have `stripe` in common; `None` if an agent of it is gone.
 pub(super) fn replica_grant(
     extents: &[Extent],
     terms: &Terms<'_>,
+    stripe: u32,
     desk: &Desk<'_>,
 ) -> Option<ReplicaGrant> {
     let parts = u16::try_from(extents.len()).ok()?;
@@ -48,6 +51,10 @@ pub(super) fn replica_grant(
             parts,
             object_bytes: terms.object_bytes,
             key: terms.key.to_vec(),
+            memo: Memo {
+                stripe,
+                ..terms.memo.clone()
+            },
         };
         Some((
             *extent,

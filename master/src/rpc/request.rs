@@ -129,7 +129,8 @@ pub(crate) fn client_requests(body: Body, caller: &Caller<'_>) -> CallResult<Ite
         | Body::Mount(_)
         | Body::Heartbeat(_)
         | Body::Done(_)
-        | Body::Unmount(_) => Err(CallError::new(Reason::Unsupported)),
+        | Body::Unmount(_)
+        | Body::Inventory(_) => Err(CallError::new(Reason::Unsupported)),
     }
 }
 
@@ -299,6 +300,10 @@ pub(crate) fn mount_request(mount: &Mount) -> CallResult<Request> {
         segments: segments.collect(),
         highest_epoch: mount.highest_epoch,
         labels: mount.labels.clone(),
+        kept: mount
+            .kept
+            .as_ref()
+            .map(|kept| (kept.agent, kept.segments.clone())),
     })
 }
 

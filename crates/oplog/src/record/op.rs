@@ -190,6 +190,7 @@ pub(super) enum OpDef {
     },
     PoolRebuilding {
         generation: u64,
+        knows_agents: bool,
     },
     AgentAdopted {
         agent: AgentId,

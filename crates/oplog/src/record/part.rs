@@ -122,6 +122,7 @@ pub(super) enum PartDef {
     },
     Life {
         rebuilding: bool,
+        knows_agents: bool,
         version: u32,
     },
 }

@@ -101,7 +101,10 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
         }
         Op::QuotaDelete { quota } => quota::delete(state, quota, effects),
         Op::PoolBegun { generation } => pool_begun(state, *generation),
-        Op::PoolRebuilding { generation } => rebuild::rebuilding(state, *generation),
+        Op::PoolRebuilding {
+            generation,
+            knows_agents,
+        } => rebuild::rebuilding(state, *generation, *knows_agents),
         Op::AgentAdopted { .. } => rebuild::agent_adopted(state, op, effects),
         Op::SlabAdopted { slab, tenant } => rebuild::slab_adopted(state, *slab, tenant),
         Op::ExtentFound { extent, version } => {

@@ -21,7 +21,11 @@ const NUMBERS_SHIFT: u32 = 20;
 const NUMBERS_MASK: u64 = 0xfff;
 
 /// A state of the next generation that has what no agent could tell.
-pub(super) fn rebuilding(state: &mut State, generation: u64) -> Result<(), Fault> {
+pub(super) fn rebuilding(
+    state: &mut State,
+    generation: u64,
+    knows_agents: bool,
+) -> Result<(), Fault> {
     let former = state.generation;
     if generation <= former {
         return Err(format!("generation {generation} follows {former}"));
@@ -33,6 +37,7 @@ pub(super) fn rebuilding(state: &mut State, generation: u64) -> Result<(), Fault
     next.next.agent = state.next.agent.max(first);
     next.next.segment = state.next.segment.max(first);
     next.rebuilding = true;
+    next.knows_agents = knows_agents;
     next.version = state.version;
     for (id, tenant) in std::mem::take(&mut state.tenants) {
         let kept = Tenant {
@@ -51,7 +56,8 @@ pub(super) fn rebuilding(state: &mut State, generation: u64) -> Result<(), Fault
         next.sum.add(digest::of_quota(&name, &policy));
         next.quotas.insert(name, policy);
     }
-    for (id, mut agent) in std::mem::take(&mut state.agents) {
+    let agents = std::mem::take(&mut state.agents);
+    for (id, mut agent) in agents.into_iter().filter(|_| knows_agents) {
         agent.segments.clear();
         next.sum.add(digest::of_agent(id, &agent));
         next.names.insert(agent.name.clone(), id);
@@ -187,7 +193,7 @@ pub(super) fn rebuilt(state: &mut State, effects: &mut Effects) -> Result<(), Fa
     if !state.rebuilding {
         return Err("nothing is being rebuilt".to_owned());
     }
-    state.rebuilding = false;
+    (state.rebuilding, state.knows_agents) = (false, false);
     effects.wake(WaitOn::Space);
     Ok(())
 }

@@ -15,10 +15,14 @@ use crate::space::Space;
 use crate::state::State;
 
 impl Leader {
-    /// Counts what the leader keeps beside the state and compares. Reads the whole overlay.
+    /// Counts what the leader keeps beside the state and compares. Reads the whole overlay. While
+    /// a pool is made again nothing is kept: it is all made when that ends.
     #[must_use]
     pub fn check(&self, state: &State) -> Vec<Finding> {
         let mut found = Vec::new();
+        if self.rebuild.is_some() {
+            return found;
+        }
         self.check_books(&mut found);
         self.check_quotas(state, &mut found);
         self.check_allocators(state, &mut found);

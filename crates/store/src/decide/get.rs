@@ -3,7 +3,7 @@
 use larder_types::{Key, KeyRef, PoolTime, Reason, TenantId};
 
 use super::{Outcome, Right, Stop, refuse};
-use crate::leader::Leader;
+use crate::leader::{Leader, rebuild};
 use crate::objects::ObjectRef;
 use crate::reply::{ObjectStat, Refusal, Reply, Usage};
 use crate::request::MAX_LISTED;
@@ -128,6 +128,9 @@ impl Leader {
         tenant: &TenantId,
         keys: &[&Key],
     ) -> Result<(Vec<bool>, u64), Refusal> {
+        if self.rebuild.is_some() {
+            return Err(rebuild::not_yet());
+        }
         let held = match self.tenant(state, tenant, Right::Read) {
             Ok(held) => held,
             Err(Stop::Refused(refusal)) => return Err(refusal),

@@ -290,6 +290,7 @@ impl Leader {
             deadline,
             wanted: ask.wanted,
             preference_ignored,
+            attributes: ask.attributes.clone(),
         }))
     }
 }

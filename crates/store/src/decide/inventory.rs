@@ -89,6 +89,8 @@ struct Plan<'a> {
     tenants: BTreeSet<TenantId>,
     /// Allocators as they are after the ops so far.
     allocs: BTreeMap<SlabKey, Allocator>,
+    /// Parts of this page whose replica is not whole yet; their bytes are taken.
+    parts: BTreeSet<Extent>,
     /// Keys of which an op says something already.
     keys: BTreeSet<(TenantId, Key)>,
 }
@@ -102,6 +104,7 @@ impl<'a> Plan<'a> {
             slabs: BTreeMap::new(),
             tenants: BTreeSet::new(),
             allocs: BTreeMap::new(),
+            parts: BTreeSet::new(),
             keys: BTreeSet::new(),
         }
     }
@@ -220,20 +223,23 @@ impl<'a> Plan<'a> {
         if (stripe.parts, stripe.size_bytes) != (*parts, *size_bytes) {
             return self.erase(one.extent, one.version);
         }
-        if let Some((other, _)) = stripe.found.insert(*part, (one.extent, *digest))
-            && other != one.extent
-        {
-            self.erase(other, one.version);
+        match stripe.found.get(part) {
+            // No agent writes one part twice; of what says so nothing is believed.
+            Some((other, _)) if *other != one.extent => {
+                return self.erase(one.extent, one.version);
+            }
+            _ => drop(stripe.found.insert(*part, (one.extent, *digest))),
         }
+        self.parts.insert(one.extent);
         if stripe.found.len() == usize::from(*parts)
             && let Some(stripe) = stripes.remove(&name)
         {
-            self.stripe(one.extent, &name, stripe);
+            self.stripe(&name, stripe);
         }
     }
 
-    /// A replica of several extents of which the last was found: `last`, which is taken already.
-    fn stripe(&mut self, last: Extent, (tenant, key, version, _): &StripeName, stripe: Stripe) {
+    /// A replica of several extents of which the last was found.
+    fn stripe(&mut self, (tenant, key, version, _): &StripeName, stripe: Stripe) {
         let parts: Vec<(Extent, Digest)> = stripe.found.into_values().collect();
         let lengths = parts.iter().map(|(extent, _)| extent.length_bytes);
         let whole_bytes = lengths.fold(0, u64::saturating_add);
@@ -242,7 +248,7 @@ impl<'a> Plan<'a> {
         let mut taken = Vec::with_capacity(parts.len());
         for (extent, _) in &parts {
             // Its agent may be lost again.
-            if *extent == last || (self.is_ready(extent) && self.reserve(extent)) {
+            if self.parts.contains(extent) || (self.is_ready(extent) && self.reserve(extent)) {
                 taken.push(*extent);
             }
         }

@@ -69,10 +69,9 @@ impl Leader {
     ) -> Decision {
         self.leases.begin();
         let outcome = match self.admit(request) {
-            Ok(()) if self.rebuild.is_some() && rebuild::waits(request) => refuse(
-                Reason::Starting,
-                "the pool is made again from what its agents hold",
-            ),
+            Ok(()) if self.rebuild.is_some() && rebuild::waits(request) => {
+                Err(rebuild::not_yet().into())
+            }
             Ok(()) => self.route(state, request, now, random),
             Err(stop) => Err(stop),
         };

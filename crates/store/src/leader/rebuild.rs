@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_types::{AgentId, Digest, Extent, Key, Memo, PoolTime, SegmentId, TenantId, Version};
+use larder_types::{AgentId, Digest, Extent, Key, Memo, PoolTime, Reason, SegmentId, TenantId, Version};
 
 use super::Leader;
 use crate::effects::Effects;
 use crate::op::Op;
-use crate::reply::WaitOn;
+use crate::reply::{Refusal, WaitOn};
 use crate::request::Request;
 use crate::soft::Contact;
 use crate::state::State;
@@ -41,7 +41,7 @@ pub(crate) struct Rebuild {
     wait_ms: u64,
     /// Agents that a former log knew and that were not heard yet.
     expected: BTreeSet<AgentId>,
-    /// Whether such a log was there.
+    /// Whether nobody else is to come.
     knew_agents: bool,
     /// Agents that have not said everything, and when they last said something.
     pub(crate) reporting: BTreeMap<AgentId, PoolTime>,
@@ -57,7 +57,7 @@ impl Rebuild {
         Self {
             since: now,
             wait_ms,
-            knew_agents: !expected.is_empty(),
+            knew_agents: state.knows_agents,
             expected,
             reporting: BTreeMap::new(),
             claimed: BTreeSet::new(),
@@ -106,6 +106,12 @@ pub(crate) const fn waits(request: &Request) -> bool {
             | Request::Drain { .. }
             | Request::LabelsSet { .. }
     )
+}
+
+/// What such a request hears.
+pub(crate) fn not_yet() -> Refusal {
+    let detail = "the pool lost its log and is made again from what its agents hold";
+    Refusal::new(Reason::Starting, detail)
 }
 
 impl Leader {

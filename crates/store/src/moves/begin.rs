@@ -119,6 +119,8 @@ impl Leader {
             why: wanted.why,
             task: wanted.task,
             deadline,
+            wanted: object.wanted(),
+            attributes: object.attributes().clone(),
             ask_at: deadline.plus_ms(GRACE_MS),
             phase: Phase::Running,
         };

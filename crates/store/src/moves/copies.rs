@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 
 use larder_types::{
-    AgentId, CopyId, Digest, Extent, Key, PoolTime, SegmentId, TaskId, TenantId, Version,
+    AgentId, Attributes, CopyId, Digest, Extent, Key, Memo, PoolTime, SegmentId, TaskId, TenantId,
+    Version,
 };
 
 use super::Why;
 use crate::effects::{Command, CopyOrder, Effects};
 use crate::overlay::Overlay;
 use crate::quota::charge_of;
+
+/// Marks the stripes of copies: those of puts are small numbers.
+const STRIPES: u32 = 1 << 31;
 
 /// Where a copy stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +42,9 @@ pub(crate) struct Copy {
     pub(crate) why: Why,
     pub(crate) task: Option<TaskId>,
     pub(crate) deadline: PoolTime,
+    /// What its records keep of the object.
+    pub(crate) wanted: u8,
+    pub(crate) attributes: Attributes,
     /// When its agent is told again, if it has not answered by then.
     pub(crate) ask_at: PoolTime,
     pub(crate) phase: Phase,
@@ -69,6 +76,12 @@ impl Copy {
             from: self.from.clone(),
             to: self.to.clone(),
             deadline: self.deadline,
+            memo: Memo {
+                // Above those of puts, which count from 0.
+                stripe: STRIPES | u32::try_from(copy.0.counter % u64::from(STRIPES)).unwrap_or(0),
+                wanted: self.wanted,
+                attributes: self.attributes.clone(),
+            },
         }))
     }
 }

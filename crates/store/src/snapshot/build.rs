@@ -127,11 +127,13 @@ fn add(state: &mut State, part: Part) -> Result<(), Misfit> {
         part @ Part::Agent { .. } => add_agent(state, part),
         Part::Life {
             rebuilding,
+            knows_agents,
             version,
         } => {
             let is_new = !state.rebuilding && state.version == 0;
             state.sum.take(state.head_hash());
             (state.rebuilding, state.version) = (rebuilding, version);
+            state.knows_agents = knows_agents;
             state.sum.add(state.head_hash());
             is_new
         }

@@ -164,11 +164,13 @@ fn head(state: &State) -> Part {
 /// Nothing for a pool of the first release, whose snapshots had no such part.
 fn life(state: &State) -> Vec<Part> {
     let (rebuilding, version) = (state.rebuilding, state.version);
+    let knows_agents = state.knows_agents;
     if !rebuilding && version == 0 {
         return Vec::new();
     }
     vec![Part::Life {
         rebuilding,
+        knows_agents,
         version,
     }]
 }

@@ -89,6 +89,7 @@ impl SimAgent {
             segments: self.offers.clone(),
             highest_epoch: self.epoch,
             labels: self.labels.clone(),
+            kept: None,
         }
     }
 

@@ -383,6 +383,7 @@ impl World {
             agent: id,
             segments,
             outstanding,
+            wants_inventory: false,
         }) = answer
         else {
             agent.mounting = None;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use larder_master::Config;
 use larder_master::config::TenantConfig;
-use larder_master::sim::SimSettings;
+use larder_master::sim::{RELEASE, SimSettings};
 use larder_oplog::BootId;
 use larder_types::{AgentName, AgentUid, Incarnation, TenantId};
 use larder_wire::RootKey;
@@ -78,6 +78,7 @@ impl Pool {
                 boot: BootId([machine.boot; 16]),
                 seed: chance.draw(),
                 incarnation: Incarnation(chance.draw().max(1)),
+                release: RELEASE,
                 mistake,
             },
             disk: machine.disk.clone(),
