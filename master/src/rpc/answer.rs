@@ -209,6 +209,7 @@ fn answer_single(
                 session_key: desk.session_key,
                 heartbeat_ms: desk.heartbeat_ms,
                 outstanding: first.collect(),
+                wants_inventory: false,
             };
             reply(out, header, desk, &mounted)
         }

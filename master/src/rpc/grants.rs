@@ -48,6 +48,7 @@ pub(super) fn replica_grant(
             parts,
             object_bytes: terms.object_bytes,
             key: terms.key.to_vec(),
+            memo: larder_types::Memo::default(),
         };
         Some((
             *extent,
