@@ -575,6 +575,9 @@ fn an_agent_that_stops_telling_is_lost_whole() {
     let mut pool = Pool::new(&case);
     assert!(pool.ask(&holder.mount()).is_ok());
     holder.begin(1);
+    if let Some(Request::Inventory { is_last, .. }) = holder.pages.front_mut() {
+        *is_last = false;
+    }
     assert!(pool.ask(&holder.pages[0].clone()).is_ok() && pool.commit());
     assert!(pool.state.slab(extent.slab).is_some());
     for _ in 0..120 {

@@ -13,6 +13,6 @@ pub mod transport;
 
 pub use memory::{ForeignMap, MemoryError, SharedBuffer, SlabMemory, ViewMap};
 pub use segments::{
-    LocalMs, ReadTicket, Segments, SegmentsHandle, SegmentsStats, StaleEpoch, ViewTicket,
-    WriteStart, WriteTicket,
+    InventoryCursor, InventoryPage, LocalMs, ReadTicket, Segments, SegmentsHandle, SegmentsStats,
+    StaleEpoch, ViewTicket, WriteStart, WriteTicket,
 };

@@ -7,10 +7,10 @@ use larder_transfer::record::RecordState;
 use larder_transfer::segments::ViewTicket;
 use larder_transfer::{LocalMs, ReadTicket, Segments, SlabMemory, WriteStart, WriteTicket};
 use larder_types::{
-    AgentId, Epoch, Extent, Incarnation, PoolTime, Registration, SegmentId, SlabRef, TenantId,
-    Version,
+    AgentId, Attributes, Epoch, Extent, GroupId, Incarnation, Memo, Pin, PoolTime, Registration,
+    SegmentId, SlabRef, TenantId, Version,
 };
-use larder_wire::agent::Event;
+use larder_wire::agent::{Event, HeldObject, HeldRecord, HeldSlab};
 use larder_wire::data::DataReason;
 use larder_wire::{
     AgentKey, Capability, Reach, RootKey, SessionSigner, SessionVerifier, SignedCapability,
@@ -47,6 +47,8 @@ enum Step {
     Take(u16),
     Term,
     Generation,
+    /// A generation that is made from what is here.
+    Rebuild,
 }
 
 fn spot() -> impl Strategy<Value = Spot> {
@@ -73,6 +75,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..2_u16).prop_map(Step::Take),
         1 => Just(Step::Term),
         1 => Just(Step::Generation),
+        1 => Just(Step::Rebuild),
     ]
 }
 
@@ -85,8 +88,8 @@ struct Unit {
 
 #[derive(Clone, Debug)]
 struct Held {
-    /// Distinguishes slabs of different generations with equal numbers.
-    generation: u64,
+    /// Distinguishes slabs of different lives of the pool with equal numbers.
+    life: u64,
     extent: Extent,
     version: Version,
     term: u64,
@@ -96,6 +99,8 @@ struct World {
     segments: Segments,
     key: AgentKey,
     generation: u64,
+    /// Rises with each generation that starts empty.
+    life: u64,
     term: u64,
     registration: u64,
     counter: u64,
@@ -105,7 +110,7 @@ struct World {
     reads: Vec<(ReadTicket, Held)>,
     views: Vec<(ViewTicket, Held)>,
     waiting: BTreeSet<(Extent, Version)>,
-    /// Every version that was erased, by generation, slab and unit.
+    /// Every version that was erased, by life, slab and unit.
     erased: BTreeSet<(u64, SlabRef, u64, Version)>,
     expected: Vec<Event>,
 }
@@ -128,6 +133,34 @@ fn payload(extent: &Extent, version: Version) -> Vec<u8> {
     (0..extent.length_bytes)
         .map(|i| ((i + seed) % 253) as u8)
         .collect()
+}
+
+/// Different in records of different versions.
+fn memo(version: Version) -> Memo {
+    let counter = version.counter;
+    let pins = [Pin::None, Pin::Hard, Pin::Soft { ttl_ms: counter }];
+    Memo {
+        stripe: counter as u32,
+        wanted: (counter % 5) as u8,
+        attributes: Attributes {
+            pin: pins[counter as usize % 3],
+            group: (counter % 2 == 0).then(|| GroupId::new("group").expect("a name")),
+            ..Attributes::default()
+        },
+    }
+}
+
+/// What is said of a written record.
+fn held_object(extent: &Extent, version: Version) -> HeldObject {
+    let crcs = checksum::block_crcs(&payload(extent, version));
+    HeldObject {
+        key: b"key".to_vec(),
+        part: 0,
+        parts: 1,
+        object_bytes: extent.length_bytes,
+        digest: checksum::digest(&crcs, extent.length_bytes),
+        memo: memo(version),
+    }
 }
 
 impl World {
@@ -153,6 +186,7 @@ impl World {
             segments,
             key,
             generation: 1,
+            life: 1,
             term: 1,
             registration: 0,
             counter: 1,
@@ -202,13 +236,14 @@ impl World {
             parts: 1,
             object_bytes: extent.length_bytes,
             key: b"key".to_vec(),
+            memo: memo(version),
         };
         SignedCapability::sign(&capability, &self.key).expect("it encodes")
     }
 
     fn held(&self, extent: Extent, version: Version) -> Held {
         Held {
-            generation: self.generation,
+            life: self.life,
             extent,
             version,
             term: self.term,
@@ -225,7 +260,7 @@ impl World {
 
     fn is_held(&self, extent: &Extent) -> bool {
         self.holds()
-            .any(|h| h.generation == self.generation && overlap(&h.extent, extent))
+            .any(|h| h.life == self.life && overlap(&h.extent, extent))
     }
 
     /// Every written record of the model, once.
@@ -285,16 +320,16 @@ impl World {
             Ok(WriteStart::Go(ticket)) => ticket,
         };
         assert_eq!(Ok(false), expected);
-        let generation = self.generation;
+        let life = self.life;
         for unit in units(&extent) {
-            let fenced = (generation, extent.slab, unit, version);
+            let fenced = (life, extent.slab, unit, version);
             assert!(
                 !self.erased.contains(&fenced),
                 "an erased version is written again"
             );
         }
         for (_, other) in &self.writes {
-            let same_slab = other.generation == generation;
+            let same_slab = other.life == life;
             assert!(
                 !(same_slab && overlap(&other.extent, &extent)),
                 "two writers in one place"
@@ -383,7 +418,7 @@ impl World {
     fn stands(&self, held: &Held, record: (Extent, Version, RecordState)) -> bool {
         let slab = self.open.get(&held.extent.slab.index);
         let first = units(&held.extent).start as usize;
-        held.generation == self.generation
+        held.life == self.life
             && slab.is_some_and(|(slab, units)| {
                 *slab == held.extent.slab && units[first].record == Some(record)
             })
@@ -406,8 +441,7 @@ impl World {
                 if unit.record.is_none_or(|(_, v, _)| v < version) {
                     unit.refused = unit.refused.max(Some(version));
                 }
-                self.erased
-                    .insert((self.generation, extent.slab, u, version));
+                self.erased.insert((self.life, extent.slab, u, version));
             }
         }
         self.waiting.insert((extent, version));
@@ -439,7 +473,7 @@ impl World {
     }
 
     fn ended(&mut self, held: &Held) {
-        if held.generation == self.generation {
+        if held.life == self.life {
             self.settle();
         }
     }
@@ -538,21 +572,28 @@ impl World {
         self.settle();
     }
 
-    fn rise(&mut self, generation: bool) {
-        if generation {
+    fn rise(&mut self, step: &Step) {
+        // Also within a new generation: what was begun before it is late by this.
+        self.term += 1;
+        if !matches!(step, Step::Term) {
             self.generation += 1;
-            self.registration = 0;
-            self.open.clear();
-            self.leaving.clear();
-            self.waiting.clear();
-            self.expected.clear();
-        } else {
-            self.term += 1;
         }
         let epoch = Epoch {
             generation: self.generation,
             term: self.term,
         };
+        if matches!(step, Step::Rebuild) {
+            let rose = self.segments.see_epoch_keeping(epoch, PoolTime(0), NOW);
+            return assert_eq!(rose, Ok(true));
+        }
+        if matches!(step, Step::Generation) {
+            self.life += 1;
+            self.registration = 0;
+            self.open.clear();
+            self.leaving.clear();
+            self.waiting.clear();
+            self.expected.clear();
+        }
         assert_eq!(self.segments.see_epoch(epoch, PoolTime(0), NOW), Ok(true));
     }
 
@@ -594,8 +635,7 @@ impl World {
                 self.close_view(at % self.views.len());
             }
             Step::Take(place) => self.take(place),
-            Step::Term => self.rise(false),
-            Step::Generation => self.rise(true),
+            Step::Term | Step::Generation | Step::Rebuild => self.rise(&step),
             _ => {}
         }
     }
@@ -617,6 +657,7 @@ impl World {
         for (slab, units) in self.open.values() {
             self.check_slab(*slab, units);
         }
+        self.check_inventory();
         let events = self.segments.take_events();
         for event in &events {
             if let Event::Released { extent, .. } = event {
@@ -628,6 +669,44 @@ impl World {
         };
         assert_eq!(text(&events), text(&self.expected));
         self.expected.clear();
+    }
+
+    /// The page lists each open slab, each record, and what is erased and held, once.
+    fn check_inventory(&self) {
+        let page = self.segments.inventory_page(None);
+        assert_eq!(page.next, None, "so little fits one page");
+        let slabs = self.open.values().map(|(slab, _)| HeldSlab {
+            slab: *slab,
+            tenant: tenant(),
+        });
+        assert_eq!(page.slabs, slabs.collect::<Vec<_>>());
+        let mut expected = BTreeMap::new();
+        for (extent, version, state) in self
+            .open
+            .values()
+            .flat_map(|(_, units)| units)
+            .filter_map(|unit| unit.record)
+        {
+            let written = state == RecordState::Written;
+            let object = written.then(|| held_object(&extent, version));
+            expected.insert(extent, (version, object));
+        }
+        // Of what waits the first in order, where nothing else says that the bytes are taken.
+        for (extent, version) in &self.waiting {
+            let is_whole = units(extent).end <= UNITS as u64;
+            let is_open = self.open.values().any(|(slab, _)| *slab == extent.slab);
+            if is_whole && is_open && !expected.keys().any(|other| overlap(other, extent)) {
+                expected.insert(*extent, (*version, None));
+            }
+        }
+        let expected = expected
+            .into_iter()
+            .map(|(extent, (version, written))| HeldRecord {
+                extent,
+                version,
+                written,
+            });
+        assert_eq!(page.records, expected.collect::<Vec<_>>());
     }
 
     fn check_slab(&self, slab: SlabRef, units: &[Unit]) {

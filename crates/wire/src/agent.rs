@@ -1,8 +1,8 @@
 //! An agent's control connection: mount, heartbeats, commands and what came of them.
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, CopyId, Digest, Epoch, Extent, Incarnation, Labels, Memo, PoolTime,
-    SegmentGeneration, SegmentId, SlabRef, TenantId, Version,
+    AgentId, AgentName, AgentUid, CopyId, Digest, Epoch, Extent, Incarnation, Labels, Memo,
+    PoolTime, SegmentGeneration, SegmentId, SlabRef, TenantId, Version,
 };
 use serde::{Deserialize, Serialize};
 
@@ -247,14 +247,17 @@ pub enum Event {
 
 /// What an agent holds, a page of it, after a mount that asked for it; sent after all writes of
 /// older epochs were cut. Answer: `Reply<()>`, when what it says is in the log; then the next page
-/// may be sent.
+/// may be sent. Slabs and records together stay below [`crate::limit::MAX_INVENTORY_BYTES`].
+///
+/// In the order of slabs, and of offsets within each. The extents of all pages are disjoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     /// The agent's number.
     pub agent: AgentId,
     /// The agent's process.
     pub incarnation: Incarnation,
-    /// Slabs, each before or in the page of its first record.
+    /// Slabs, each before or in the page of its first record; at most
+    /// [`crate::limit::MAX_BATCH`].
     pub slabs: Vec<HeldSlab>,
     /// What lies in them; at most [`crate::limit::MAX_BATCH`].
     pub records: Vec<HeldRecord>,
@@ -271,6 +274,15 @@ pub struct HeldSlab {
     pub tenant: TenantId,
 }
 
+impl HeldSlab {
+    /// The most bytes that it takes in a page: numbers as long as they can be, and the name.
+    #[must_use]
+    pub fn encoded_bytes_max(&self) -> usize {
+        // 5 + 5 + 3 + 10 of the slab, 2 before the name.
+        25 + self.tenant.as_str().len()
+    }
+}
+
 /// A record, or bytes that somebody still holds though their record is erased.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldRecord {
@@ -280,6 +292,23 @@ pub struct HeldRecord {
     pub version: Version,
     /// What is known of the object; `None` if the bytes are not whole, or erased and held.
     pub written: Option<HeldObject>,
+}
+
+impl HeldRecord {
+    /// The most bytes that it takes in a page: numbers as long as they can be, and the names.
+    #[must_use]
+    pub fn encoded_bytes_max(&self) -> usize {
+        // 43 of the extent, 30 of the version, 1 that says whether more follows.
+        const PLACE: usize = 43 + 30 + 1;
+        // Part, parts, length, digest, stripe, wanted, pin, data type, and what stands before the
+        // key and the group.
+        const OBJECT: usize = 3 + 3 + 10 + 10 + 5 + 1 + 11 + 1 + 2 + 3;
+        let named = self.written.as_ref().map_or(0, |object| {
+            let group = object.memo.attributes.group.as_ref();
+            OBJECT + object.key.len() + group.map_or(0, |group| group.as_str().len())
+        });
+        PLACE + named
+    }
 }
 
 /// What a record says of its object.

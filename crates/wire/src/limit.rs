@@ -16,6 +16,10 @@ pub const MAX_PAYLOAD_BYTES: u64 = 16 * 1024 * 1024 * 1024;
 /// The largest item is a get's answer: about 400 bytes with three replicas, so 1,024 of them
 /// stay below half of [`MAX_BODY_BYTES`]. Calls whose keys are long must be cut by bytes too.
 pub const MAX_BATCH: usize = 1024;
+/// The most bytes of slabs and records in one page of an agent's inventory, as
+/// `encoded_bytes_max` counts them: half of [`MAX_BODY_BYTES`], that the master's log entry of it
+/// stays small too. With keys of 4,096 bytes these are 120 records.
+pub const MAX_INVENTORY_BYTES: usize = 512 * 1024;
 /// The most agents that one put may prefer.
 pub const MAX_PREFERRED: usize = 16;
 /// The longest credential, in bytes; a ServiceAccount token has one to two thousand.

@@ -360,6 +360,7 @@ pub(crate) fn mount(name: &str, incarnation: u64, generation: u64) -> Mount {
             term: u64::from(generation > 0),
         },
         labels: larder_types::Labels::default(),
+        kept: None,
     }
 }
 

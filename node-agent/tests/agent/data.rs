@@ -10,7 +10,7 @@ use larder_transfer::transport::{
     ReadOp, SessionSource, ShmOptions, ShmTransport, TcpOptions, TcpTransport, TransferError,
     Transport, View, WriteOp,
 };
-use larder_types::{Extent, Incarnation, PoolTime, Principal, SessionId, TenantId, Version};
+use larder_types::{Extent, Incarnation, Memo, PoolTime, Principal, SessionId, TenantId, Version};
 use larder_wire::agent::{Command, Event, Mount};
 use larder_wire::checksum::block_crcs;
 use larder_wire::{Capability, Reach, RefusedReason, SessionClaims, SignedCapability};
@@ -49,6 +49,7 @@ fn capability(mount: &Mount, extent: Extent, reach: Reach) -> SignedCapability {
         parts: 1,
         object_bytes: extent.length_bytes,
         key: b"key".to_vec(),
+        memo: Memo::default(),
     };
     SignedCapability::sign(&capability, &agent_key(mount)).expect("signed")
 }

@@ -199,6 +199,7 @@ impl MasterLink {
             session_key: signer().verify_key().expect("a key"),
             heartbeat_ms: self.heartbeat_ms,
             outstanding,
+            wants_inventory: false,
         };
         self.reply(&header, &mounted).await;
         mount

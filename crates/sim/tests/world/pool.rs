@@ -14,8 +14,8 @@ use larder_sim::world::{
     run_client, value_of, wait_for,
 };
 use larder_types::{
-    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Key, PoolTime, Principal, Reason,
-    Registration, SegmentId, SessionId, SlabRef, TenantId, Version,
+    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Key, Memo, PoolTime, Principal,
+    Reason, Registration, SegmentId, SessionId, SlabRef, TenantId, Version,
 };
 use larder_wire::agent::{Beat, Command, Commands, Done, Event, Heartbeat, Mount, Mounted};
 use larder_wire::data::{DataError, DataReason};
@@ -169,6 +169,7 @@ fn frames(desk: &Desk, decoder: &mut FrameDecoder, bytes: &[u8]) -> Vec<u8> {
                         .expect("a key"),
                     heartbeat_ms: 50,
                     outstanding: Vec::new(),
+                    wants_inventory: false,
                 };
                 reply(&mut out, &header, epoch, answer);
             }
@@ -305,6 +306,7 @@ fn signed(desk: &Desk, extent: Extent, version: Version, reach: Reach) -> Signed
             Reach::Write => b"key".to_vec(),
             Reach::Read => Vec::new(),
         },
+        memo: Memo::default(),
     };
     let key = root().agent_key(&mount.name, mount.incarnation, 1);
     SignedCapability::sign(&capability, &key).expect("it encodes")

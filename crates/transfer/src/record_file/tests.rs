@@ -23,6 +23,9 @@ fn record(counter: u64, key_bytes: usize) -> Record {
         parts: 1,
         object_bytes: 256,
         block_crcs: [].into(),
+        stripe: 0,
+        wanted: 1,
+        attributes: None,
     }
 }
 
@@ -65,7 +68,7 @@ fn a_freed_slot_serves_the_next_record_of_its_length() {
     file.remove(first).expect("removed");
     file.insert(&record(3, 1000)).expect("added");
     assert_eq!(file.bytes(), before + 2048, "a longer one goes to the end");
-    file.insert(&record(4, 40)).expect("added");
+    file.insert(&record(4, 35)).expect("added");
     assert_eq!(
         file.bytes(),
         before + 2048,

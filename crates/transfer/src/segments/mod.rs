@@ -41,6 +41,7 @@ use larder_wire::{AgentKey, KeyRing, SessionClaims, SessionToken, SessionVerifie
 
 pub use epoch::{LocalMs, StaleEpoch};
 pub use handle::SegmentsHandle;
+pub use inventory::{InventoryCursor, InventoryPage};
 pub use stats::SegmentsStats;
 pub use ticket::{ReadTicket, ViewTicket, WriteStart, WriteTicket};
 
@@ -181,11 +182,37 @@ impl Segments {
                 slab.forget_waiters();
             }
             self.events = EventQueue::default();
-            self.taken.clear();
-            self.early.clear();
-            self.gone.clear();
+            self.forget_commands();
         }
         Ok(rose)
+    }
+
+    /// The same from a master that makes the pool again from what agents hold: slabs stay in a
+    /// new generation too, with all that is in them, those that were taken and are held go on
+    /// leaving, and [`Self::inventory_page`] says what there is.
+    ///
+    /// # Errors
+    /// As [`Self::see_epoch`].
+    pub fn see_epoch_keeping(
+        &mut self,
+        epoch: Epoch,
+        pool_time: PoolTime,
+        now: LocalMs,
+    ) -> Result<bool, StaleEpoch> {
+        let before = self.gate.highest();
+        let rose = self.gate.see(epoch, pool_time, now)?;
+        if epoch.generation > before.generation {
+            self.forget_commands();
+        }
+        Ok(rose)
+    }
+
+    /// Forgets what masters of a former generation ordered about places and tenants: the one of
+    /// this generation may not know of it, and gives registrations that were given before.
+    fn forget_commands(&mut self) {
+        self.taken.clear();
+        self.early.clear();
+        self.gone.clear();
     }
 
     /// The highest epoch seen.

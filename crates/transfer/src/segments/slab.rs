@@ -71,6 +71,18 @@ impl Slab {
         free
     }
 
+    /// The first extent that starts at `offset_bytes` or behind, is erased and still held. Of
+    /// several that start at the same byte the shortest.
+    pub(super) fn waiting_from(&self, offset_bytes: u64) -> Option<(Extent, Version)> {
+        let lowest = Extent {
+            slab: self.reference,
+            offset_bytes,
+            length_bytes: 0,
+        };
+        let from = (lowest, Version::default());
+        self.waiting.range(from..).next().copied()
+    }
+
     /// Nobody wants to hear about this slab any more.
     pub(super) fn forget_waiters(&mut self) {
         self.waiting.clear();

@@ -145,6 +145,17 @@ impl RecordTable {
             .chain(marks)
     }
 
+    /// The records from `offset_bytes` on, in order.
+    pub(super) fn records_from(&self, offset_bytes: u64) -> impl Iterator<Item = &Record> {
+        let rows = self.records.range(offset_bytes..);
+        rows.map(|(_, row)| &row.record)
+    }
+
+    /// Whether a record has a byte of `span`.
+    pub(super) fn has_record_over(&self, span: Span) -> bool {
+        self.records_over(span).next().is_some()
+    }
+
     pub(super) const fn file(&self) -> &RecordFile {
         &self.file
     }
@@ -289,6 +300,9 @@ impl RecordTable {
             parts: 0,
             object_bytes: 0,
             block_crcs: [].into(),
+            stripe: 0,
+            wanted: 0,
+            attributes: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tests of segments: a rig that plays the master, and the tests by subject.
 
 mod copies;
+mod inventory;
 mod lifecycle;
 mod refusal;
 mod reuse;
@@ -122,6 +123,7 @@ impl Rig {
             } else {
                 Vec::new()
             },
+            memo: larder_types::Memo::default(),
         }
     }
 

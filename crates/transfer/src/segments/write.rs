@@ -243,7 +243,7 @@ impl Segments {
 }
 
 fn record_of(capability: Capability) -> Record {
-    Record {
+    let record = Record {
         offset_bytes: capability.extent.offset_bytes,
         length_bytes: capability.extent.length_bytes,
         version: capability.version,
@@ -254,7 +254,11 @@ fn record_of(capability: Capability) -> Record {
         parts: capability.parts,
         object_bytes: capability.object_bytes,
         block_crcs: [].into(),
-    }
+        stripe: 0,
+        wanted: 0,
+        attributes: None,
+    };
+    record.with_memo(capability.memo)
 }
 
 /// The record of this very version, if it stands there.

@@ -18,8 +18,8 @@ use larder_transfer::transport::{
 use larder_transfer::{LocalMs, Segments, SegmentsHandle, SlabMemory};
 use larder_types::layout::{align_bytes, reserved_bytes};
 use larder_types::{
-    AgentId, AgentName, Epoch, Extent, Incarnation, PoolTime, Principal, Registration, SegmentId,
-    SessionId, SlabRef, TenantId, Version,
+    AgentId, AgentName, Epoch, Extent, Incarnation, Memo, PoolTime, Principal, Registration,
+    SegmentId, SessionId, SlabRef, TenantId, Version,
 };
 use larder_wire::checksum::block_crcs;
 use larder_wire::data::DataReason;
@@ -328,6 +328,7 @@ impl Holder {
             parts: 1,
             object_bytes: length_bytes,
             key: format!("key-{}", self.puts.get()).into_bytes(),
+            memo: Memo::default(),
         };
         let read = Capability {
             reach: Reach::Read,

@@ -9,7 +9,7 @@ use larder_transfer::lane::{Admission, FrameReader, FrameWriter, accept};
 use larder_transfer::transport::{
     ReadDone, ReadOp, SessionSource, TcpOptions, TcpTransport, TransferError, Transport, WriteOp,
 };
-use larder_types::{Incarnation, PoolTime, Principal, SessionId, Version};
+use larder_types::{Incarnation, Memo, PoolTime, Principal, SessionId, Version};
 use larder_wire::checksum::block_crcs;
 use larder_wire::data::{DataReason, Read, ReadEnd, ReadStart};
 use larder_wire::frame::{FLAG_REPLY, NO_DEADLINE};
@@ -203,6 +203,7 @@ fn capability(reach: Reach) -> SignedCapability {
         parts: 1,
         object_bytes: BYTES as u64,
         key: b"key".to_vec(),
+        memo: Memo::default(),
     };
     SignedCapability::sign(&capability, &key).expect("signed")
 }

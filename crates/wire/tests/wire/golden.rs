@@ -117,7 +117,7 @@ fn numbers_of_kinds_and_reasons_stay() {
     let kinds: Vec<u16> = Kind::ALL.iter().map(|kind| *kind as u16).collect();
     let mut expected = vec![1, 2, 3];
     expected.extend(16..=27);
-    expected.extend(30..=36);
+    expected.extend(30..=37);
     expected.extend(48..=55);
     expected.extend([64, 72]);
     assert_eq!(kinds, expected);

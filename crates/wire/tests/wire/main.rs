@@ -3,5 +3,6 @@
 mod calls;
 mod frames;
 mod golden;
+mod inventory;
 mod samples;
 mod signatures;

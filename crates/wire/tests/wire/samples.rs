@@ -2,13 +2,13 @@
 
 use larder_types::{
     Access, AgentId, AgentName, AgentUid, Attributes, Borrowing, BoundKind, CopyId, DataType,
-    Digest, Epoch, Extent, GroupId, Incarnation, Key, OnExceed, PoolTime, Principal, QuotaName,
-    Reason, Registration, SegmentGeneration, SegmentId, SessionId, SlabRef, TaskId, TenantId,
-    Version,
+    Digest, Epoch, Extent, GroupId, Incarnation, Key, Memo, OnExceed, PoolTime, Principal,
+    QuotaName, Reason, Registration, SegmentGeneration, SegmentId, SessionId, SlabRef, TaskId,
+    TenantId, Version,
 };
 use larder_wire::agent::{
-    Beat, Command, Commands, CopyOrder, Done, Event, Heartbeat, Mount, Mounted, SegmentOffer,
-    Unmount,
+    Beat, Command, Commands, CopyOrder, Done, Event, Heartbeat, HeldObject, HeldRecord, HeldSlab,
+    Inventory, Kept, Mount, Mounted, SegmentOffer, Unmount,
 };
 use larder_wire::data::{
     BufferRegistered, CloseView, DataError, DataReason, OpenView, Pull, Read, ReadEnd, ReadStart,
@@ -113,6 +113,15 @@ pub(crate) fn capability() -> Capability {
         parts: 1,
         object_bytes: 0x1_0001,
         key: b"model/\0\xff".to_vec(),
+        memo: memo(),
+    }
+}
+
+pub(crate) fn memo() -> Memo {
+    Memo {
+        stripe: 70_000,
+        wanted: 2,
+        attributes: attributes(),
     }
 }
 
@@ -575,6 +584,14 @@ fn calls_of_agents() -> Vec<Sample> {
         segments: vec![offer],
         highest_epoch: epoch(),
         labels: "host=h-1,zone=z.2,numa=1".parse().expect("labels"),
+        kept: Some(Kept {
+            agent: AgentId(5),
+            segments: vec![SegmentId(9)],
+        }),
+    };
+    let fresh = Mount {
+        kept: None,
+        ..mount.clone()
     };
     let mounted = Mounted {
         agent: AgentId(5),
@@ -584,6 +601,7 @@ fn calls_of_agents() -> Vec<Sample> {
         session_key: [8; 32],
         heartbeat_ms: 1000,
         outstanding: commands(),
+        wants_inventory: true,
     };
     let (agent, incarnation) = (AgentId(5), Incarnation(43));
     let beat = Heartbeat {
@@ -599,6 +617,7 @@ fn calls_of_agents() -> Vec<Sample> {
     };
     vec![
         sample("Mount", Kind::Mount, &mount),
+        sample("Mount of a new process", Kind::Mount, &fresh),
         sample("Mounted", Kind::Mount, &reply(Ok::<_, CallError>(mounted))),
         sample("Heartbeat", Kind::Heartbeat, &beat),
         sample("Beat", Kind::Heartbeat, &reply(Beat { known: true })),
@@ -613,7 +632,38 @@ fn calls_of_agents() -> Vec<Sample> {
             },
         ),
         sample("Unmount", Kind::Unmount, &Unmount { agent, incarnation }),
+        sample("Inventory", Kind::Inventory, &inventory()),
+        sample("Inventory answer", Kind::Inventory, &reply(())),
     ]
+}
+
+pub(crate) fn inventory() -> Inventory {
+    let whole = HeldRecord {
+        extent: extent(),
+        version: version(),
+        written: Some(HeldObject {
+            key: b"model/\0\xff".to_vec(),
+            part: 0,
+            parts: 1,
+            object_bytes: 0x1_0001,
+            digest: Digest(0xfeed_face_cafe_beef),
+            memo: memo(),
+        }),
+    };
+    let broken = HeldRecord {
+        written: None,
+        ..whole.clone()
+    };
+    Inventory {
+        agent: AgentId(5),
+        incarnation: Incarnation(43),
+        slabs: vec![HeldSlab {
+            slab: slab(),
+            tenant: tenant(),
+        }],
+        records: vec![whole, broken],
+        is_last: true,
+    }
 }
 
 fn calls_of_data() -> Vec<Sample> {
