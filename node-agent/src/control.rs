@@ -9,7 +9,7 @@ use std::thread::JoinHandle as ThreadHandle;
 use std::time::Duration;
 
 use larder_telemetry::Registry;
-use larder_transfer::SlabMemory;
+use larder_transfer::{InventoryPage, SlabMemory};
 use larder_types::{Epoch, SlabRef};
 use larder_wire::agent::Event as Outcome;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -25,9 +25,9 @@ use crate::metrics::count_note;
 use crate::ready_file::ReadyFile;
 use crate::state_dir::StateError;
 use crate::step::{
-    Action, AgentState, DataOrder, Event, LinkId, MakeId, Note, Outbound, Status, step,
+    Action, AgentState, DataOrder, Event, LinkId, MakeId, Note, Outbound, Status, WalkId, step,
 };
-use waits::{answered, finished, saved_event, send_order, told_to_stop};
+use waits::{answered, finished, listed, saved_event, send_order, told_to_stop};
 
 /// Messages to a master that wait for the socket. A heartbeat a second and batches of answers:
 /// more than this means that the master does not read.
@@ -92,6 +92,8 @@ struct Control {
     telling: Option<JoinHandle<Result<(), AgentError>>>,
     /// The data side answers this when it has seen the epoch of the last mount.
     fencing: Option<oneshot::Receiver<()>>,
+    /// The page that the data side was asked for last.
+    listing: Option<(WalkId, oneshot::Receiver<InventoryPage>)>,
     /// What performing an action led to at once.
     follow_up: VecDeque<Event>,
     stopping: bool,
@@ -111,6 +113,7 @@ impl Control {
             saving: None,
             telling: None,
             fencing: None,
+            listing: None,
             follow_up: VecDeque::new(),
             stopping: false,
             exit: false,
@@ -164,6 +167,7 @@ impl Control {
             saved = finished(&mut self.saving) => Heard::Saved(saved),
             told = finished(&mut self.telling) => Heard::Told(told),
             () = answered(&mut self.fencing) => Heard::Fenced,
+            (walk, page) = listed(&mut self.listing) => Heard::Listed(walk, page),
             made = start.made.recv() => Heard::Made(made),
             // Never `None`: this side holds a sender.
             Some((link, event)) = self.link_events.recv(), if listening => {
@@ -195,6 +199,7 @@ impl Control {
                     .map(|()| None);
             }
             Heard::Fenced => Event::Fenced,
+            Heard::Listed(walk, page) => Event::Listed(walk, page),
             Heard::Made(made) => {
                 let Made { make, result } = made.ok_or(AgentError::Ended("memory"))?;
                 let keep = |memory| drop(self.memory.insert(make, Arc::new(memory)));
@@ -315,6 +320,11 @@ impl Control {
                     view_bytes,
                 }
             }
+            DataOrder::List { walk, from } => {
+                let (page, listing) = oneshot::channel();
+                self.listing = Some((walk, listing));
+                DataMessage::List(from, page)
+            }
             order => DataMessage::Order(order),
         };
         let is_mount = matches!(message, DataMessage::Order(DataOrder::Mounted(_)));
@@ -337,6 +347,10 @@ impl Control {
                 }
             }
             Note::Emptied(why) => tracing::warn!("the cache of this node starts empty: {why}"),
+            Note::Kept => tracing::warn!("the pool lost its log; it is told what this node holds"),
+            Note::InventoryTold { records } => {
+                tracing::info!(records, "the pool was told what this node holds");
+            }
             Note::LinkDropped(why) => tracing::warn!("leaving the master: {why}"),
             Note::Refused(error) => tracing::warn!(%error, "the master refused"),
             Note::LowerEpoch { told, seen } => {
@@ -360,6 +374,7 @@ enum Heard {
     Saved(Saved),
     Told(Result<Result<(), AgentError>, tokio::task::JoinError>),
     Fenced,
+    Listed(WalkId, InventoryPage),
     Made(Option<Made>),
     Link(LinkId, LinkEvent),
 }

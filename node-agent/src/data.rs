@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use larder_telemetry::Registry;
 use larder_transfer::serve::{ServeOptions, boot_clock, serve_tcp, serve_unix};
-use larder_transfer::{Segments, SegmentsHandle, SlabMemory};
+use larder_transfer::{InventoryCursor, InventoryPage, Segments, SegmentsHandle, SlabMemory};
 use larder_types::{AgentName, Epoch, Incarnation, SlabRef, TenantId};
 use larder_wire::agent::Event as Outcome;
 use larder_wire::limit::MAX_BATCH;
@@ -33,6 +33,8 @@ pub(crate) enum DataMessage {
         memory: Arc<SlabMemory>,
         view_bytes: Option<u64>,
     },
+    /// Say what there is, a page of it.
+    List(Option<InventoryCursor>, oneshot::Sender<InventoryPage>),
     /// Bring the gauges of the segments up to date, and say when it is done.
     Show(oneshot::Sender<()>),
 }
@@ -173,6 +175,10 @@ impl Desk {
                     self.refused.push(Outcome::SlabFailed { slab, detail });
                 }
             }
+            DataMessage::List(from, page) => {
+                // Whoever asked may have begun anew.
+                let _ = page.send(self.segments.with(|all| all.inventory_page(from)));
+            }
             DataMessage::Show(done) => {
                 self.segments.with(|all| self.gauges.show(all));
                 // Whoever asked may have given up.
@@ -194,12 +200,17 @@ impl Desk {
                 epoch,
                 pool_time,
                 heard,
+                keeps,
             } => {
+                let seen = self.segments.with(|all| {
+                    if keeps {
+                        all.see_epoch_keeping(epoch, pool_time, heard)
+                    } else {
+                        all.see_epoch(epoch, pool_time, heard)
+                    }
+                });
                 // The control side lets nothing lower through.
-                if let Err(error) = self
-                    .segments
-                    .with(|all| all.see_epoch(epoch, pool_time, heard))
-                {
+                if let Err(error) = seen {
                     tracing::error!(%error, "an epoch of the past came through the gate");
                 }
             }
@@ -211,6 +222,10 @@ impl Desk {
             DataOrder::TenantGone(tenant) => {
                 self.segments.with(|all| all.tenant_gone(&tenant));
                 self.options.connections.close_tenant(&tenant);
+            }
+            // The control side sends where to put the page with it.
+            DataOrder::List { walk, .. } => {
+                tracing::error!(?walk, "a page was asked for by nobody");
             }
             // The control side sends the memory with it.
             DataOrder::Give { slab, .. } => {

@@ -190,6 +190,7 @@ fn push(
         Outbound::Mount(mount) => writer.push(call(Kind::Mount), mount),
         Outbound::Heartbeat(heartbeat) => writer.push(call(Kind::Heartbeat), heartbeat),
         Outbound::Unmount(unmount) => writer.push(call(Kind::Unmount), unmount),
+        Outbound::Inventory(page) => writer.push(call(Kind::Inventory), page.as_ref()),
         // Wants no answer.
         Outbound::Done(done) => {
             writer.push(Frame::request(Kind::Done, 0, session, NO_DEADLINE), done)
@@ -208,6 +209,7 @@ fn understand(
     Ok(Some(match (header.kind, header.has(FLAG_REPLY)) {
         (Kind::Mount, true) => Inbound::Mounted(outcome(header, reader)?),
         (Kind::Heartbeat, true) => Inbound::Beat(outcome(header, reader)?),
+        (Kind::Inventory, true) => Inbound::Taken(outcome(header, reader)?),
         (Kind::Unmount, true) => Inbound::Unmounted,
         (Kind::Commands, false) => Inbound::Commands(reader.decode()?),
         (Kind::Ping, false) => {

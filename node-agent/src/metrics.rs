@@ -116,7 +116,12 @@ pub(crate) fn count_note(registry: &Registry, note: &Note) {
         Note::SlabRefused(..) => {
             registry.inc(Metric::AgentRequestsTotal, &["SlabGive", "failed"], 1);
         }
-        Note::Mounted { .. } | Note::Emptied(_) | Note::LinkDropped(_) | Note::Refused(_) => {}
+        Note::Mounted { .. }
+        | Note::Emptied(_)
+        | Note::Kept
+        | Note::InventoryTold { .. }
+        | Note::LinkDropped(_)
+        | Note::Refused(_) => {}
     }
 }
 

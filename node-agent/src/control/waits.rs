@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 
 use larder_telemetry::error_chain;
+use larder_transfer::InventoryPage;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::Saved;
 use crate::data::DataMessage;
 use crate::error::AgentError;
-use crate::step::Event;
+use crate::step::{Event, WalkId};
 
 /// Ends when the agent shall stop, also because nobody is left who could say so.
 pub(super) async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
@@ -53,6 +54,20 @@ pub(super) async fn answered(fencing: &mut Option<oneshot::Receiver<()>>) {
         *fencing = None;
         if heard.is_ok() {
             return;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Waits for the page that the data side was asked for, if it was.
+pub(super) async fn listed(
+    listing: &mut Option<(WalkId, oneshot::Receiver<InventoryPage>)>,
+) -> (WalkId, InventoryPage) {
+    if let Some((walk, page)) = listing {
+        let (walk, heard) = (*walk, page.await);
+        *listing = None;
+        if let Ok(page) = heard {
+            return (walk, page);
         }
     }
     std::future::pending().await

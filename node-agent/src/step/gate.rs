@@ -26,6 +26,8 @@ pub(super) enum Content {
     Mounted(Mounted),
     /// Whether the master knows this agent.
     Beat(bool),
+    /// A page of the inventory is in the log.
+    Taken,
     Commands(Vec<Command>),
 }
 

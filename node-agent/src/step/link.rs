@@ -2,7 +2,7 @@
 
 use larder_transfer::LocalMs;
 use larder_types::Epoch;
-use larder_wire::agent::{Done, Heartbeat, Mount, Unmount};
+use larder_wire::agent::{Done, Heartbeat, Kept, Mount, Unmount};
 use larder_wire::limit::MAX_BATCH;
 use rand::Rng;
 
@@ -268,6 +268,11 @@ impl AgentState {
         };
         self.link.heard = now;
         self.probe.owe(now);
+        self.telling.stop();
+        let kept = self.identity.as_ref().map(|identity| Kept {
+            agent: identity.agent,
+            segments: identity.segments.clone(),
+        });
         let mount = Mount {
             name: self.settings.name.clone(),
             uid: self.settings.uid,
@@ -276,6 +281,7 @@ impl AgentState {
             segments: self.slabs.offers(),
             highest_epoch: self.gate.seen(),
             labels: self.settings.labels.clone(),
+            kept,
         };
         actions.push(Action::Send(link, Outbound::Mount(mount)));
     }

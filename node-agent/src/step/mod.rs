@@ -5,6 +5,7 @@
 //! come back as events. So nothing slow can hold a heartbeat up.
 
 mod gate;
+mod inventory;
 mod link;
 mod pace;
 mod probe;
@@ -14,19 +15,21 @@ mod slabs;
 mod tests;
 mod waits;
 
-use larder_transfer::LocalMs;
+use larder_transfer::{InventoryCursor, InventoryPage, LocalMs};
 use larder_types::{
     AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Labels, PoolTime, SegmentId, SlabRef,
     TenantId, Version,
 };
 use larder_wire::agent::{
-    Beat, Commands, CopyOrder, Done, Event as Outcome, Heartbeat, Mount, Mounted, Unmount,
+    Beat, Commands, CopyOrder, Done, Event as Outcome, Heartbeat, Inventory, Mount, Mounted,
+    Unmount,
 };
 use larder_wire::{CallResult, Reply};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use gate::Gate;
+use inventory::Telling;
 use link::Link;
 use probe::Probe;
 pub use slabs::SlabCounts;
@@ -70,6 +73,10 @@ pub struct LinkId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MakeId(pub u64);
 
+/// Names one walk through what the data side holds; counts up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WalkId(pub u64);
+
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -93,6 +100,8 @@ pub enum Event {
     SlabMade(MakeId, Result<(), String>),
     /// The data side did something.
     Happened(Vec<Outcome>),
+    /// The page of this walk that the data side was asked for.
+    Listed(WalkId, InventoryPage),
     /// The agent shall stop.
     Stop,
 }
@@ -104,6 +113,8 @@ pub enum Inbound {
     Mounted(CallResult<Reply<Mounted>>),
     /// Answer to a heartbeat.
     Beat(CallResult<Reply<Beat>>),
+    /// Answer to a page of the inventory.
+    Taken(CallResult<Reply<()>>),
     /// Answer to an unmount, whatever it says.
     Unmounted,
     /// Commands.
@@ -119,6 +130,8 @@ pub enum Outbound {
     Heartbeat(Heartbeat),
     /// Tells what came of commands.
     Done(Done),
+    /// Tells what it holds, a page of it.
+    Inventory(Box<Inventory>),
     /// Takes its segments away.
     Unmount(Unmount),
 }
@@ -163,7 +176,8 @@ pub enum Action {
 pub enum DataOrder {
     /// A master has taken the segments in.
     Mounted(Mounted),
-    /// The highest epoch, and pool time as it was at `heard`.
+    /// The highest epoch, and pool time as it was at `heard`. A new generation drops all slabs,
+    /// unless they are to be kept.
     SeeEpoch {
         /// The epoch; it is on the disk.
         epoch: Epoch,
@@ -171,6 +185,8 @@ pub enum DataOrder {
         pool_time: PoolTime,
         /// When that was heard.
         heard: LocalMs,
+        /// The pool is made again from what agents hold.
+        keeps: bool,
     },
     /// Take the made memory as this slab.
     Give {
@@ -191,6 +207,14 @@ pub enum DataOrder {
     TenantGone(TenantId),
     /// Make a copy and say what came of it.
     Copy(Box<CopyOrder>),
+    /// Say what there is, a page of it. Behind the epoch of the master that asks: what is written
+    /// by then is all that ever will be of older epochs.
+    List {
+        /// The walk that it belongs to.
+        walk: WalkId,
+        /// Where the page begins.
+        from: Option<InventoryCursor>,
+    },
 }
 
 /// Something worth a line in the log or a count.
@@ -212,6 +236,13 @@ pub enum Note {
     },
     /// The cache starts empty, and why.
     Emptied(&'static str),
+    /// A master asks what there is, and everything is kept.
+    Kept,
+    /// It was told everything, in so many records.
+    InventoryTold {
+        /// How many.
+        records: u64,
+    },
     /// The link is given up, and why.
     LinkDropped(&'static str),
     /// A master refused a call.
@@ -254,6 +285,7 @@ pub struct AgentState {
     probe: Probe,
     gate: Gate,
     slabs: Slabs,
+    telling: Telling,
     /// As of the last mount, in this process.
     identity: Option<Identity>,
     /// The generation of the pool at the last mount, in this process.
@@ -279,6 +311,7 @@ impl AgentState {
             probe: Probe::default(),
             gate: Gate::new(saved),
             slabs: Slabs::new(&settings, &mut random),
+            telling: Telling::default(),
             identity: None,
             pool_generation: None,
             load_permille: 0,
@@ -326,6 +359,7 @@ pub fn step(state: &mut AgentState, event: Event, now: LocalMs) -> Vec<Action> {
         Event::Fenced => state.fenced(&mut actions),
         Event::SlabMade(make, result) => state.slabs.made(make, result, &mut actions),
         Event::Happened(outcomes) => state.slabs.happened(outcomes, &mut actions),
+        Event::Listed(walk, page) => state.listed(walk, page, &mut actions),
         Event::Stop => state.stop(now, &mut actions),
     }
     state.tick(now, &mut actions);

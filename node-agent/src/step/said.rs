@@ -44,7 +44,12 @@ impl AgentState {
                 actions.push(Action::Note(Note::BeatAnswered));
                 self.put(reply, |beat| Content::Beat(beat.known), now, actions);
             }
-            Inbound::Mounted(Err(error)) | Inbound::Beat(Err(error)) => {
+            Inbound::Taken(Ok(reply)) if self.link.is_mounted() => {
+                self.put(reply, |()| Content::Taken, now, actions);
+            }
+            Inbound::Mounted(Err(error))
+            | Inbound::Beat(Err(error))
+            | Inbound::Taken(Err(error)) => {
                 actions.push(Action::Note(Note::Refused(error)));
                 self.drop_link("the master refused", now, actions);
             }
@@ -59,7 +64,7 @@ impl AgentState {
                 };
                 self.put_said(said, now, actions);
             }
-            Inbound::Beat(_) | Inbound::Unmounted | Inbound::Commands(_) => {}
+            Inbound::Beat(_) | Inbound::Taken(_) | Inbound::Unmounted | Inbound::Commands(_) => {}
         }
     }
 
@@ -124,21 +129,35 @@ impl AgentState {
             heard,
             content,
         } = said;
-        let see = DataOrder::SeeEpoch {
-            epoch,
-            pool_time,
-            heard,
+        let see = |keeps| {
+            Action::Data(DataOrder::SeeEpoch {
+                epoch,
+                pool_time,
+                heard,
+                keeps,
+            })
         };
+        // Whether slabs stay in another generation, only the answer to a mount says. Without it the
+        // data side would drop them.
+        let is_other = self.pool_generation != Some(epoch.generation);
         match content {
             Content::Mounted(mounted) => {
                 self.mounted(mounted, epoch, see, now, actions);
             }
-            Content::Beat(true) => actions.push(Action::Data(see)),
             // Said in the life before a mount that is under way now.
-            Content::Beat(false) | Content::Commands(_) if !self.link.is_mounted() => {}
+            Content::Beat(_) | Content::Taken | Content::Commands(_) if !self.link.is_mounted() => {
+            }
+            Content::Beat(_) | Content::Taken | Content::Commands(_) if is_other => {
+                self.drop_link("the pool started over", now, actions);
+            }
+            Content::Beat(true) => actions.push(see(false)),
+            Content::Taken => {
+                actions.push(see(false));
+                self.taken(actions);
+            }
             Content::Beat(false) => self.mount_afresh("the master forgot this agent", now, actions),
             Content::Commands(commands) => {
-                actions.push(Action::Data(see));
+                actions.push(see(false));
                 self.command(commands, now, actions);
             }
         }
@@ -160,7 +179,7 @@ impl AgentState {
         &mut self,
         mounted: Mounted,
         epoch: Epoch,
-        see: DataOrder,
+        see: impl FnOnce(bool) -> Action,
         now: LocalMs,
         actions: &mut Vec<Action>,
     ) {
@@ -170,19 +189,22 @@ impl AgentState {
         if mounted.segments.len() != self.settings.segments.len() {
             return self.drop_link("the master took another number of segments", now, actions);
         }
-        if self
-            .pool_generation
-            .is_some_and(|generation| generation < epoch.generation)
-        {
-            self.pool_generation = Some(epoch.generation);
-            return self.mount_afresh("the pool started over", now, actions);
-        }
-        self.pool_generation = Some(epoch.generation);
         let identity = Identity {
             agent: mounted.agent,
             segments: mounted.segments.clone(),
         };
-        if self.slabs.keep(&identity) {
+        let is_known = self.identity.as_ref() == Some(&identity);
+        let before = self.pool_generation.replace(epoch.generation);
+        let keeps = mounted.wants_inventory && is_known;
+        // A process without numbers holds nothing: what it offered is empty already.
+        let is_new = self.identity.is_none();
+        if before.is_some_and(|before| before < epoch.generation) && !keeps && !is_new {
+            return self.mount_afresh("the pool started over", now, actions);
+        }
+        if keeps {
+            self.slabs.drop_making();
+            actions.push(Action::Note(Note::Kept));
+        } else if self.slabs.keep(&identity) {
             // What lies under the old numbers is reachable by nobody.
             actions.push(Action::Note(Note::Emptied("the master gave other numbers")));
         }
@@ -193,9 +215,13 @@ impl AgentState {
             epoch,
         }));
         let outstanding = mounted.outstanding.clone();
-        actions.push(Action::Data(see));
+        let wants_inventory = mounted.wants_inventory;
+        actions.push(see(keeps));
         actions.push(Action::Data(DataOrder::Mounted(mounted)));
         self.command(outstanding, now, actions);
+        if wants_inventory && self.link.open() == Some(link) {
+            self.tell_all(actions);
+        }
     }
 
     /// Lets go of all slabs and offers segments of a new life over the same link.

@@ -129,6 +129,13 @@ impl Slabs {
         }
     }
 
+    /// Forgets slabs whose memory is still being made: a master that asks what there is knows
+    /// nothing of them. The memory is dropped when it comes.
+    pub(super) fn drop_making(&mut self) {
+        let is_made = |state: &State| !matches!(state, State::Making { .. });
+        self.entries.retain(|_, entry| is_made(&entry.state));
+    }
+
     /// Forgets slabs that are not of this identity; true if there were any. The data side drops
     /// them by itself when it hears of the mount.
     pub(super) fn keep(&mut self, identity: &Identity) -> bool {

@@ -76,6 +76,7 @@ fn mounted(outstanding: Vec<Command>) -> Mounted {
         session_key: [2; 32],
         heartbeat_ms: 100,
         outstanding,
+        wants_inventory: false,
     }
 }
 

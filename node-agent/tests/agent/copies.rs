@@ -8,7 +8,9 @@ use larder_node_agent::RunningAgent;
 use larder_transfer::transport::{
     ReadOp, SessionSource, TcpOptions, TcpTransport, Transport, WriteOp,
 };
-use larder_types::{CopyId, Digest, Extent, Incarnation, Memo, PoolTime, Principal, SessionId, Version};
+use larder_types::{
+    CopyId, Digest, Extent, Incarnation, Memo, PoolTime, Principal, SessionId, Version,
+};
 use larder_wire::agent::{Command, CopyOrder, Event, Mount};
 use larder_wire::checksum::{block_crcs, digest};
 use larder_wire::master::AgentAddress;

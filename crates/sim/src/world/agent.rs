@@ -353,9 +353,18 @@ impl Agent {
                 epoch,
                 pool_time,
                 heard,
+                keeps,
             } => {
                 // The control side lets nothing lower through.
-                let _stale = self.segments.see_epoch(epoch, pool_time, heard);
+                let _stale = if keeps {
+                    self.segments.see_epoch_keeping(epoch, pool_time, heard)
+                } else {
+                    self.segments.see_epoch(epoch, pool_time, heard)
+                };
+            }
+            DataOrder::List { walk, from } => {
+                let page = self.segments.inventory_page(from);
+                self.events.push_back(Event::Listed(walk, page));
             }
             DataOrder::Give {
                 make,

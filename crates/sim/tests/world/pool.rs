@@ -14,8 +14,8 @@ use larder_sim::world::{
     run_client, value_of, wait_for,
 };
 use larder_types::{
-    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Key, Memo, PoolTime, Principal, Reason,
-    Registration, SegmentId, SessionId, SlabRef, TenantId, Version,
+    AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Key, Memo, PoolTime, Principal,
+    Reason, Registration, SegmentId, SessionId, SlabRef, TenantId, Version,
 };
 use larder_wire::agent::{Beat, Command, Commands, Done, Event, Heartbeat, Mount, Mounted};
 use larder_wire::data::{DataError, DataReason};

@@ -143,7 +143,10 @@ impl World {
             }
             DataOrder::Give { slab, .. } => self.due.push(Outcome::SlabReady { slab }),
             DataOrder::Take(slab) => self.due.push(Outcome::SlabReturned { slab }),
-            DataOrder::Mounted(_) | DataOrder::TenantGone(_) | DataOrder::Copy(_) => {
+            DataOrder::Mounted(_)
+            | DataOrder::TenantGone(_)
+            | DataOrder::Copy(_)
+            | DataOrder::List { .. } => {
                 prop_assert!(self.disk >= self.seen);
             }
         }

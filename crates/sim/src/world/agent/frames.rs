@@ -17,6 +17,9 @@ pub(super) fn encode(
         Outbound::Mount(mount) => encode_frame(&mut bytes, call(Kind::Mount), mount)?,
         Outbound::Heartbeat(beat) => encode_frame(&mut bytes, call(Kind::Heartbeat), beat)?,
         Outbound::Unmount(unmount) => encode_frame(&mut bytes, call(Kind::Unmount), unmount)?,
+        Outbound::Inventory(page) => {
+            encode_frame(&mut bytes, call(Kind::Inventory), page.as_ref())?;
+        }
         // Wants no answer.
         Outbound::Done(done) => {
             let frame = Frame::request(Kind::Done, 0, session, NO_DEADLINE);
@@ -31,6 +34,7 @@ pub(super) fn understand(header: &Header, body: &[u8]) -> Result<Option<Inbound>
     Ok(match (header.kind, header.has(FLAG_REPLY)) {
         (Kind::Mount, true) => Some(Inbound::Mounted(answer(header, body)?)),
         (Kind::Heartbeat, true) => Some(Inbound::Beat(answer(header, body)?)),
+        (Kind::Inventory, true) => Some(Inbound::Taken(answer(header, body)?)),
         (Kind::Unmount, true) => Some(Inbound::Unmounted),
         (Kind::Commands, false) => Some(Inbound::Commands(decode_body(header.kind, body)?)),
         _ => None,
