@@ -114,3 +114,70 @@ pub(crate) fn standby_without_disk() -> Result<()> {
     }
     Ok(())
 }
+
+/// All masters lose their disks at once: what agents hold is found again.
+pub(crate) fn all_without_disks() -> Result<()> {
+    without_disks("m-wiped", 3)
+}
+
+/// As above, for a pool of one master.
+pub(crate) fn lone_without_disk() -> Result<()> {
+    without_disks("m-lone", 1)
+}
+
+fn without_disks(label: &str, masters: u32) -> Result<()> {
+    let pool = Pool::start(label, &pool_file("masters", masters, 64))?;
+    let runtime = runtime()?;
+    let near = runtime.block_on(client(&pool, "load", None))?;
+    let value = |index: u64| pattern(index, OBJECT_BYTES);
+    for index in 0..64 {
+        runtime.block_on(near.put(key(&format!("k/{index}"))?, value(index)))?;
+    }
+    for index in 0..16 {
+        runtime.block_on(near.remove(key(&format!("k/{index}"))?))?;
+    }
+    for index in 16..32 {
+        let put = near.upsert(key(&format!("k/{index}"))?, value(index + 100));
+        runtime.block_on(put)?;
+    }
+    // What was removed is erased by the agents some moments later; until then a pool that loses
+    // its log would find it again.
+    until("everything removed is erased", || {
+        let told = masters::leader_status(&pool)?;
+        Ok((told["releasing_bytes"] == 0).then_some(()))
+    })?;
+    let before = masters::leader_status(&pool)?["epoch"]["generation"].as_u64();
+    let now = until_whole(&pool)?;
+    for one in &now.masters {
+        masters::signal(one.pid, Signal::STOP)?;
+    }
+    for one in &now.masters {
+        let state = pool.folder.join("state").join(&one.name);
+        std::fs::remove_dir_all(&state).with_context(|| format!("remove {}", state.display()))?;
+    }
+    kill(&now.masters.iter().map(|one| one.pid).collect::<Vec<_>>())?;
+    until("the pool is served again", || {
+        let is_there = runtime.block_on(near.exists(key("k/63")?));
+        Ok(is_there.is_ok().then_some(()))
+    })?;
+    for index in 0..64 {
+        let got = runtime.block_on(near.get(key(&format!("k/{index}"))?));
+        match (index, got) {
+            (0..16, Err(error)) => ensure!(error.reason() == Some(Reason::NotFound), "{error}"),
+            (16..32, Ok(got)) => ensure!(got == value(index + 100), "wrong bytes of {index}"),
+            (32.., Ok(got)) => ensure!(got == value(index), "wrong bytes of {index}"),
+            (_, got) => anyhow::bail!("k/{index}: {:?}", got.map(|bytes| bytes.len())),
+        }
+    }
+    let after = masters::leader_status(&pool)?["epoch"]["generation"].as_u64();
+    ensure!(after > before, "{after:?} follows {before:?}");
+    for index in 0..64 {
+        let put = near.upsert(key(&format!("k/{index}"))?, value(index + 200));
+        runtime.block_on(put)?;
+        let got = runtime.block_on(near.get(key(&format!("k/{index}"))?))?;
+        ensure!(got == value(index + 200), "wrong bytes of {index}");
+    }
+    let findings = masters::check(&pool)?;
+    ensure!(findings.is_empty(), "{findings:?}");
+    Ok(())
+}

@@ -2,6 +2,7 @@
 
 mod answers;
 mod chaos;
+mod inventory;
 mod links;
 
 use larder_types::{Registration, TenantId};

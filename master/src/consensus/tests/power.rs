@@ -50,6 +50,8 @@ async fn one_that_lost_its_power_joins_anew_under_another_number() {
         group.join_anew(number).await;
         group.commit(&format!("c{number}")).await;
         assert_ne!(group.number(number), before);
+        // The others had everything: nobody asks agents for more.
+        assert!(group.up().all(|(_, running)| !running.replica.lost_tail()));
     }
 }
 
@@ -69,6 +71,12 @@ async fn all_that_lost_their_power_go_on_with_the_longest_log() {
         group.pass(3_000).await;
         assert_eq!(group.leader(), None);
         group.run(2).await;
+        group
+            .until("a leader", |group| group.leader().is_some())
+            .await;
+        let leader = group.leader().expect("a leader");
+        let leader = group.nodes[leader].running.as_ref().expect("up");
+        assert!(leader.replica.lost_tail(), "agents may know more");
         group.commit(&format!("b{round}")).await;
         for kept in 0..round {
             let id = TenantId::new(&format!("b{kept}")).expect("valid");
@@ -79,4 +87,26 @@ async fn all_that_lost_their_power_go_on_with_the_longest_log() {
             );
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_kept_its_power_hears_that_a_majority_lost_theirs() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    group.pass(100).await;
+    let leader = group.leader().expect("a leader");
+    for number in (0..3).filter(|number| *number != leader) {
+        group.lose_power(number, 5 + number as u64);
+    }
+    // It may not go on with the log that it has: two of three may have known more.
+    group.kill(leader);
+    for number in 0..3 {
+        group.run(number).await;
+    }
+    group
+        .until("a leader", |group| group.leader().is_some())
+        .await;
+    let leader = group.leader().expect("a leader");
+    let leader = group.nodes[leader].running.as_ref().expect("up");
+    assert!(leader.replica.lost_tail());
 }

@@ -1,7 +1,8 @@
 //! Masters of any epoch, lost links, failing disks: what the control side never does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use larder_transfer::InventoryPage;
 use proptest::prelude::*;
 
 use super::*;
@@ -16,7 +17,8 @@ enum Turn {
     Closed,
     /// Of the latest link; with the place of the leader in the list.
     NotLeader(Option<usize>),
-    MountAnswer(Epoch, bool),
+    /// With the same numbers or others, and whether it asks what there is.
+    MountAnswer(Epoch, bool, bool),
     MountRefused,
     Beat(Epoch, bool),
     /// A give and an erasure, sent in this epoch.
@@ -24,6 +26,10 @@ enum Turn {
     Saved(bool),
     Made(bool),
     Outcome,
+    /// The data side made the page that it was asked for.
+    Listed,
+    /// The master took a page, or says so unasked.
+    Taken(Epoch),
     /// An event of a link that is gone.
     Ghost(Epoch),
 }
@@ -38,13 +44,16 @@ fn any_turn() -> impl Strategy<Value = Turn> {
         4 => any_epoch().prop_map(Turn::Opened),
         1 => Just(Turn::Closed),
         1 => prop::option::of(0_usize..4).prop_map(Turn::NotLeader),
-        4 => (any_epoch(), any::<bool>()).prop_map(|(epoch, same)| Turn::MountAnswer(epoch, same)),
+        5 => (any_epoch(), any::<bool>(), any::<bool>())
+            .prop_map(|(epoch, same, asks)| Turn::MountAnswer(epoch, same, asks)),
         1 => Just(Turn::MountRefused),
         2 => (any_epoch(), prop::bool::weighted(0.8)).prop_map(|(e, known)| Turn::Beat(e, known)),
         6 => (any_epoch(), 0_u16..4).prop_map(|(epoch, index)| Turn::Commands(epoch, index)),
         4 => prop::bool::weighted(0.8).prop_map(Turn::Saved),
         3 => prop::bool::weighted(0.8).prop_map(Turn::Made),
         3 => Just(Turn::Outcome),
+        2 => Just(Turn::Listed),
+        2 => any_epoch().prop_map(Turn::Taken),
         1 => any_epoch().prop_map(Turn::Ghost),
     ]
 }
@@ -59,6 +68,13 @@ struct World {
     seen: Epoch,
     making: Vec<MakeId>,
     due: Vec<Outcome>,
+    /// What the data side holds, and the generation that it knows.
+    held: BTreeSet<SlabRef>,
+    generation: u64,
+    /// The latest page that the data side was asked for, until it is made.
+    listing: Option<WalkId>,
+    /// A page was sent over the present link and has no answer.
+    untaken: bool,
     /// The epoch in which each version was commanded to be erased; a version is sent once.
     sent_in: BTreeMap<u64, Epoch>,
     next: u64,
@@ -74,6 +90,10 @@ impl World {
             seen: SAVED,
             making: Vec::new(),
             due: Vec::new(),
+            held: BTreeSet::new(),
+            generation: SAVED.generation,
+            listing: None,
+            untaken: false,
             sent_in: BTreeMap::new(),
             next: 0,
         }
@@ -85,6 +105,13 @@ impl World {
             self.judge(action)?;
         }
         prop_assert!(self.bench.state.status().epoch <= self.disk);
+        // A slab that the control side takes for usable is there.
+        let usable = self.bench.state.status().slabs.held;
+        prop_assert!(
+            usable <= self.held.len() as u64,
+            "{usable} of {:?}",
+            self.held
+        );
         Ok(())
     }
 
@@ -105,8 +132,16 @@ impl World {
                     Some(&link),
                     "only to the present master"
                 );
-                if let Outbound::Mount(mount) = message {
-                    prop_assert!(mount.highest_epoch >= self.seen);
+                match message {
+                    Outbound::Mount(mount) => {
+                        prop_assert!(mount.highest_epoch >= self.seen);
+                        self.untaken = false;
+                    }
+                    Outbound::Inventory(_) => {
+                        prop_assert!(!self.untaken, "one page at a time");
+                        self.untaken = true;
+                    }
+                    _ => {}
                 }
             }
             Action::SaveEpoch(epoch) => {
@@ -130,9 +165,13 @@ impl World {
 
     fn judge_order(&mut self, order: DataOrder) -> Result<(), TestCaseError> {
         match order {
-            DataOrder::SeeEpoch { epoch, .. } => {
+            DataOrder::SeeEpoch { epoch, keeps, .. } => {
                 prop_assert!(epoch <= self.disk, "saved before anything is done in it");
                 prop_assert!(epoch >= self.seen, "never one of the past");
+                if epoch.generation > self.generation && !keeps {
+                    self.held.clear();
+                }
+                self.generation = epoch.generation;
             }
             DataOrder::Erase(extent, version) => {
                 let sent_in = self.sent_in.remove(&version.counter);
@@ -141,12 +180,25 @@ impl World {
                 prop_assert!(sent_in <= self.disk);
                 self.due.push(Outcome::Released { extent, version });
             }
-            DataOrder::Give { slab, .. } => self.due.push(Outcome::SlabReady { slab }),
-            DataOrder::Take(slab) => self.due.push(Outcome::SlabReturned { slab }),
-            DataOrder::Mounted(_)
-            | DataOrder::TenantGone(_)
-            | DataOrder::Copy(_)
-            | DataOrder::List { .. } => {
+            DataOrder::Give { slab, .. } => {
+                self.held.insert(slab);
+                self.due.push(Outcome::SlabReady { slab });
+            }
+            DataOrder::Take(slab) => {
+                self.held.remove(&slab);
+                self.due.push(Outcome::SlabReturned { slab });
+            }
+            DataOrder::Mounted(with) => {
+                prop_assert!(self.disk >= self.seen);
+                self.held
+                    .retain(|slab| with.segments.contains(&slab.segment));
+            }
+            DataOrder::List { walk, .. } => {
+                prop_assert!(self.disk >= self.seen && self.generation == self.seen.generation);
+                prop_assert!(!self.untaken, "not before the answer");
+                self.listing = Some(walk);
+            }
+            DataOrder::TenantGone(_) | DataOrder::Copy(_) => {
                 prop_assert!(self.disk >= self.seen);
             }
         }
@@ -192,8 +244,9 @@ impl World {
                 let leader = leader.map(|at| format!("m{at}:1"));
                 self.tell(Event::NotLeader(link, leader))
             }
-            (Turn::MountAnswer(epoch, same), _) => {
+            (Turn::MountAnswer(epoch, same, asks), _) => {
                 let mut with = mounted(Vec::new());
+                with.wants_inventory = asks;
                 if !same {
                     with.segments = vec![SegmentId(10), SegmentId(99)];
                 }
@@ -230,6 +283,16 @@ impl World {
             (Turn::Outcome, _) if !self.due.is_empty() => {
                 let outcome = self.due.remove(0);
                 self.tell(Event::Happened(vec![outcome]))
+            }
+            (Turn::Listed, _) => match self.listing.take() {
+                Some(walk) => self.tell(Event::Listed(walk, InventoryPage::default())),
+                None => Ok(()),
+            },
+            (Turn::Taken(epoch), _) => {
+                if epoch >= self.seen {
+                    self.untaken = false;
+                }
+                self.arrive(Inbound::Taken(Ok(reply(epoch, ()))))
             }
             (Turn::Ghost(epoch), _) => {
                 let commands = self.commands(epoch, 0);
