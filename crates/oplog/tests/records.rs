@@ -370,6 +370,11 @@ fn parts_of_slabs() -> Vec<Part> {
             digest: u64::MAX,
             objects: 1,
         },
+        Part::Life {
+            rebuilding: true,
+            knows_agents: false,
+            version: 2,
+        },
     ]
 }
 
@@ -439,15 +444,15 @@ fn no_place_in_a_list_is_left_out() {
     let parts = parts()
         .into_iter()
         .map(|part| encode_parts(vec![part]).expect("written"));
-    assert_eq!(places(ops.collect()), (0..25).collect::<Vec<u8>>());
-    assert_eq!(places(parts.collect()), (0..10).collect::<Vec<u8>>());
+    assert_eq!(places(ops.collect()), (0..31).collect::<Vec<u8>>());
+    assert_eq!(places(parts.collect()), (0..11).collect::<Vec<u8>>());
     // One more would be an op or a part that is missing above.
     assert!(matches!(
-        decode_ops(&[1, 1, 25]),
+        decode_ops(&[1, 1, 31]),
         Err(RecordError::Damaged(_))
     ));
     assert!(matches!(
-        decode_parts(&[1, 1, 10]),
+        decode_parts(&[1, 1, 11]),
         Err(RecordError::Damaged(_))
     ));
 }

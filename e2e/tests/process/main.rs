@@ -135,5 +135,13 @@ fn masters_tests() -> Vec<Trial> {
             "process_masters_a_standby_without_its_disk_joins_anew",
             masters::standby_without_disk,
         ),
+        test(
+            "process_masters_all_without_their_disks_find_everything_again",
+            masters::all_without_disks,
+        ),
+        test(
+            "process_masters_a_lone_one_without_its_disk_finds_everything_again",
+            masters::lone_without_disk,
+        ),
     ]
 }
