@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 pub use manifest::{MANIFEST_FILE, Manifest};
 pub use name::{BadName, SnapshotName};
-pub use restore::RestoreError;
+pub use restore::{RestoreError, read_folder};
 pub use store::StoreError;
 
 pub(crate) use desk::{Refusal, SnapshotDesk};

@@ -14,7 +14,7 @@ use larder_store::{Op, State};
 use tokio::task::spawn_blocking;
 
 use super::desk::read_again;
-use super::{Manifest, SnapshotName, StoreError, open_from};
+use super::{MANIFEST_FILE, Manifest, SnapshotName, StoreError, open_from};
 use crate::config::{Config, FromSnapshotConfig};
 
 /// Where the file is brought to; gone when it is read.
@@ -74,9 +74,9 @@ pub enum RestoreError {
     #[error("the snapshot that the pool begins from was not read")]
     Store(#[from] StoreError),
     /// The folder that it is brought to.
-    #[error("{} cannot be used; check `state_dir`, its rights and its room", .path.display())]
+    #[error("{} cannot be used; check its folder, the rights and the room of that", .path.display())]
     Folder {
-        /// Which folder.
+        /// Which file or folder.
         path: PathBuf,
         /// Why not.
         source: io::Error,
@@ -181,6 +181,20 @@ fn make_anew(folder: &Path) -> Result<(), RestoreError> {
         _ => {}
     }
     std::fs::create_dir_all(folder).map_err(failed)
+}
+
+/// What a snapshot's own folder holds: its manifest, and the state of its file, verified. Blocks.
+///
+/// # Errors
+/// [`RestoreError`]: it is damaged, or newer than this program.
+pub fn read_folder(folder: &Path) -> Result<(Manifest, State), RestoreError> {
+    let path = folder.join(MANIFEST_FILE);
+    let bytes = std::fs::read(&path);
+    let bytes = bytes.map_err(|source| RestoreError::Folder { path, source })?;
+    let location = folder.display().to_string();
+    let manifest = Manifest::decode(&bytes, &location)?;
+    let state = read(folder, &manifest, location)?;
+    Ok((manifest, state))
 }
 
 /// The state in the file, which is what the manifest says. Blocks.
