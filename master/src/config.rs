@@ -8,11 +8,13 @@ use serde::Deserialize;
 mod background;
 mod bootstrap;
 mod replication;
+mod snapshots;
 mod tenants;
 
 pub use background::{EvictionConfig, MovesConfig};
-pub use bootstrap::{BootstrapConfig, Recovery};
+pub use bootstrap::{BootstrapConfig, FromSnapshotConfig, Recovery};
 pub use replication::{ConsensusConfig, OplogConfig, SyncConfig};
+pub use snapshots::{ObjectStoreConfig, SnapshotsConfig};
 pub use tenants::{QuotaConfig, TenantConfig};
 
 pub use crate::consensus::Member;
@@ -149,7 +151,10 @@ pub struct Config {
     /// How masters agree on a leader.
     #[serde(default)]
     pub consensus: ConsensusConfig,
-    /// What happens when the log is lost.
+    /// Where snapshots are kept that somebody asked for.
+    #[serde(default)]
+    pub snapshots: SnapshotsConfig,
+    /// How a pool begins, and begins again when its log is lost.
     #[serde(default)]
     pub bootstrap: BootstrapConfig,
 }
@@ -265,9 +270,10 @@ impl Config {
         if self.agent_ttl_ms <= self.agent_suspect_ms {
             return refuse("agent_ttl_ms", "must be more than agent_suspect_ms");
         }
-        self.check_bootstrap()?;
         self.eviction.check()?;
         self.moves.check()?;
+        self.snapshots.check()?;
+        self.bootstrap.check()?;
         match &self.events {
             None => Ok(()),
             Some(events) => events.check(),
@@ -406,6 +412,16 @@ mod tests {
             (r#""moves":{"max_concurrent":257},"#, "moves.max_concurrent"),
             (r#""moves":{"max_concurrent":0},"#, "moves.max_concurrent"),
             (r#""moves":{"bytes_per_s":1000},"#, "moves.bytes_per_s"),
+            (
+                r#""bootstrap":{"from_snapshot":{"name":"No"}},"#,
+                "bootstrap",
+            ),
+            (r#""bootstrap":{"from_snapshot":{"nam":"no"}},"#, "nam"),
+            (
+                r#""snapshots":{"folder":"f","object_store":{"bucket":"b","access_key_id_file":"i",
+                    "secret_access_key_file":"s"}},"#,
+                "snapshots",
+            ),
         ];
         for (extra, key) in cases {
             let error = parse(&SMALL.replacen('{', &format!("{{{extra}"), 1)).expect_err(extra);

@@ -20,7 +20,8 @@ use rand::{RngCore, SeedableRng};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use crate::consensus::RELEASE;
+/// What this program knows to do.
+pub const RELEASE: u32 = crate::consensus::RELEASE;
 pub use crate::flaw::Mistake;
 
 use crate::config::{Config, TenantConfig};

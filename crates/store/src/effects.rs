@@ -1,6 +1,8 @@
 //! Effects: what an applied op or a soft event asks of the world.
 
-use larder_types::{AgentId, CopyId, Digest, Extent, Key, Memo, PoolTime, SlabRef, TenantId, Version};
+use larder_types::{
+    AgentId, CopyId, Digest, Extent, Key, Memo, PoolTime, SlabRef, TenantId, Version,
+};
 
 use crate::op::RemovalCause;
 use crate::reply::WaitOn;

@@ -102,7 +102,8 @@ impl Leader {
     /// corruption, as the overlay would not fit it.
     pub fn committed(&mut self, state: &mut State, index: u64, op: &Op, now: PoolTime) -> Effects {
         let in_order = self.in_order(index);
-        if in_order && let Op::PoolBegun { generation } | Op::PoolRebuilding { generation, .. } = op {
+        if in_order && let Op::PoolBegun { generation } | Op::PoolRebuilding { generation, .. } = op
+        {
             return self.begin_anew(state, (index, op), *generation, now);
         }
         if in_order && state.is_rebuilding() {

@@ -1,10 +1,13 @@
-//! What a master is told of a pool whose log is gone.
+//! How a pool begins, and how it begins again when its log is lost.
+
+use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Config, ConfigError};
+use super::{ConfigError, ObjectStoreConfig, snapshots};
+use crate::snapshots::SnapshotName;
 
-/// What happens when agents know more than the log of all masters.
+/// What happens when agents know more than the logs of all masters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Recovery {
     /// The pool is made again from what agents hold.
@@ -18,6 +21,9 @@ pub enum Recovery {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BootstrapConfig {
+    /// A pool that has no log yet begins with the tenants and quotas of this snapshot. Without
+    /// effect on one that has.
+    pub from_snapshot: Option<FromSnapshotConfig>,
     /// When the log is lost, or the end of it.
     pub recovery: Recovery,
     /// How long agents are waited for then before the pool is served with what was found, in ms.
@@ -27,20 +33,38 @@ pub struct BootstrapConfig {
 impl Default for BootstrapConfig {
     fn default() -> Self {
         Self {
+            from_snapshot: None,
             recovery: Recovery::default(),
             inventory_wait_ms: 10_000,
         }
     }
 }
 
-impl Config {
-    pub(super) fn check_bootstrap(&self) -> Result<(), ConfigError> {
-        if (100..=600_000).contains(&self.bootstrap.inventory_wait_ms) {
-            return Ok(());
+/// A snapshot and where it is: where `snapshots` keeps them, unless this says otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FromSnapshotConfig {
+    /// Its name.
+    pub name: SnapshotName,
+    /// In this folder.
+    #[serde(default)]
+    pub folder: Option<PathBuf>,
+    /// In this object store.
+    #[serde(default)]
+    pub object_store: Option<ObjectStoreConfig>,
+}
+
+impl BootstrapConfig {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if !(100..=600_000).contains(&self.inventory_wait_ms) {
+            return Err(ConfigError::Value {
+                key: "bootstrap.inventory_wait_ms",
+                what: "must be 100 to 600000".to_owned(),
+            });
         }
-        Err(ConfigError::Value {
-            key: "bootstrap.inventory_wait_ms",
-            what: "must be 100 to 600000".to_owned(),
+        self.from_snapshot.as_ref().map_or(Ok(()), |from| {
+            let key = "bootstrap.from_snapshot";
+            snapshots::check(key, from.folder.is_some(), from.object_store.as_ref())
         })
     }
 }

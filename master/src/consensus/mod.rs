@@ -52,9 +52,9 @@ pub(crate) use link::{Link, TransportError};
 pub(crate) use link::{TcpTransport, Transport};
 pub(crate) use message::{PeerAnswer, PeerCall};
 pub(crate) use raft_log::RaftLog;
-pub use release::RELEASE;
+pub(crate) use release::RELEASE;
 pub(crate) use replica::{Home, Replica, ReplicaSettings};
-pub(crate) use snapshots::Volume;
+pub(crate) use snapshots::{AnyDisk, SnapshotsError, Volume};
 
 /// A master as the others know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use super::network::Network;
 
 /// What this release knows to do. To be raised with the first op, record or field of an entry
 /// that the release before cannot read.
-pub const RELEASE: u32 = 1;
+pub(crate) const RELEASE: u32 = 1;
 
 /// How often a leader asks, until all masters are of its release.
 const ASK_PAUSE: Duration = Duration::from_secs(1);

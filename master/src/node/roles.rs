@@ -29,6 +29,7 @@ use crate::leader::{Ended, Keys, Leading, Rules};
 use crate::metrics::MasterMetrics;
 use crate::ready_file::{self, Addrs};
 use crate::role::Role;
+use crate::snapshots::{Beginning, restore};
 use crate::standby::{Followed, Standby, known};
 
 /// What a master stands on: its machine, or what is played for one.
@@ -267,8 +268,12 @@ impl<T: Transport> Parts<T> {
         };
         loop {
             if let Some(begin) = begin.take() {
-                let op = self.beginning(&begin, state.generation())?;
-                if !log.commit_alone(vec![op], &mut state).await? {
+                let ops = tokio::select! {
+                    biased;
+                    () = shutdown.wait() => return Ok(Led::Stopped),
+                    ops = self.beginning(&begin, state.generation()) => ops?,
+                };
+                if !log.commit_alone(ops, &mut state).await? {
                     return Ok(self.deposed(log, state, term));
                 }
                 replica.desk().tail_is_sought();
@@ -299,22 +304,28 @@ impl<T: Transport> Parts<T> {
         }
     }
 
-    /// What the log says first, unless the pool is not to be made again.
-    fn beginning(&self, begin: &Begin, generation: u64) -> Result<Op, MasterError> {
+    /// What the log says first, in one entry: a pool has begun with all of it or not at all.
+    async fn beginning(&self, begin: &Begin, generation: u64) -> Result<Vec<Op>, MasterError> {
         let above = match begin {
             Begin::Empty => {
-                let generation = generation + 1;
-                return Ok(Op::PoolBegun { generation });
+                let told = match &self.config.bootstrap.from_snapshot {
+                    Some(from) => restore(&self.config, from).await?,
+                    None => Beginning::default(),
+                };
+                let generation = generation.max(told.above) + 1;
+                let mut ops = vec![Op::PoolBegun { generation }];
+                ops.extend(told.ops);
+                return Ok(ops);
             }
             Begin::Tail => generation,
             Begin::Above(above) => generation.max(*above),
         };
         match self.config.bootstrap.recovery {
             Recovery::Refuse => Err(MasterError::Lost),
-            Recovery::Inventory => Ok(Op::PoolRebuilding {
+            Recovery::Inventory => Ok(vec![Op::PoolRebuilding {
                 generation: above + 1,
                 knows_agents: matches!(begin, Begin::Tail),
-            }),
+            }]),
         }
     }
 

@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_types::{AgentId, Digest, Extent, Key, Memo, PoolTime, Reason, SegmentId, TenantId, Version};
+use larder_types::{
+    AgentId, Digest, Extent, Key, Memo, PoolTime, Reason, SegmentId, TenantId, Version,
+};
 
 use super::Leader;
 use crate::effects::Effects;
