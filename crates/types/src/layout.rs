@@ -41,7 +41,7 @@ pub const fn blocks(length_bytes: u64) -> u64 {
 /// What an agent's kernel keeps to find the pages of its slabs, as a part of them: 8 bytes of page
 /// table and 9 of index for each page of 4 KiB, and a control group pays for both.
 pub const PAGES_SHARE: u64 = 240;
-/// Memory of an agent's record of one extent: about 420 bytes in tables and 128 in the file beside
+/// Memory of an agent's record of one extent: about 425 bytes in tables and 128 in the file beside
 /// the slab, with keys of 15 bytes. Key and tenant of more than 40 together, or a group or a pin,
 /// make it larger.
 pub const RECORD_MEMORY_BYTES: u64 = 560;

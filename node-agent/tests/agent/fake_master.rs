@@ -8,7 +8,7 @@ use larder_types::{
     AgentId, AgentName, Epoch, Incarnation, PoolTime, Principal, SegmentId, SessionId,
 };
 use larder_wire::agent::{
-    Beat, Command, Commands, Done, Event, Heartbeat, Mount, Mounted, Unmount,
+    Beat, Command, Commands, Done, Event, Heartbeat, Inventory, Mount, Mounted, Unmount,
 };
 use larder_wire::frame::{FLAG_ERROR, NO_DEADLINE};
 use larder_wire::limit::MAX_HELLO_BYTES;
@@ -60,6 +60,7 @@ pub(crate) enum Call {
     Mount(Header, Mount),
     Heartbeat(Header, Heartbeat),
     Done(Done),
+    Inventory(Header, Inventory),
     Unmount(Header),
 }
 
@@ -150,6 +151,7 @@ impl MasterLink {
             Kind::Mount => Call::Mount(header, self.reader.decode().expect("a mount")),
             Kind::Heartbeat => Call::Heartbeat(header, self.reader.decode().expect("a beat")),
             Kind::Done => Call::Done(self.reader.decode().expect("done")),
+            Kind::Inventory => Call::Inventory(header, self.reader.decode().expect("a page")),
             Kind::Unmount => {
                 let unmount: Unmount = self.reader.decode().expect("an unmount");
                 assert_eq!(unmount.agent, AGENT);
@@ -187,6 +189,15 @@ impl MasterLink {
     }
 
     pub(crate) async fn answer_mount(&mut self, outstanding: Vec<Command>) -> Mount {
+        self.answer(outstanding, false).await
+    }
+
+    /// The same from a master that makes its pool again.
+    pub(crate) async fn answer_mount_asking(&mut self) -> Mount {
+        self.answer(Vec::new(), true).await
+    }
+
+    async fn answer(&mut self, outstanding: Vec<Command>, wants_inventory: bool) -> Mount {
         let Some(Call::Mount(header, mount)) = self.next_but_beats().await else {
             panic!("a mount was due")
         };
@@ -199,7 +210,7 @@ impl MasterLink {
             session_key: signer().verify_key().expect("a key"),
             heartbeat_ms: self.heartbeat_ms,
             outstanding,
-            wants_inventory: false,
+            wants_inventory,
         };
         self.reply(&header, &mounted).await;
         mount

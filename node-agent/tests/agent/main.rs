@@ -11,5 +11,6 @@ mod fake_api;
 mod fake_master;
 mod masters;
 mod pod;
+mod rebuild;
 mod rig;
 mod starts;

@@ -17,7 +17,9 @@ use larder_types::{
     AgentId, AgentName, AgentUid, Epoch, Extent, Incarnation, Key, Memo, PoolTime, Principal,
     Reason, Registration, SegmentId, SessionId, SlabRef, TenantId, Version,
 };
-use larder_wire::agent::{Beat, Command, Commands, Done, Event, Heartbeat, Mount, Mounted};
+use larder_wire::agent::{
+    Beat, Command, Commands, Done, Event, Heartbeat, Inventory, Mount, Mounted,
+};
 use larder_wire::data::{DataError, DataReason};
 use larder_wire::frame::NO_DEADLINE;
 use larder_wire::master::{
@@ -67,6 +69,9 @@ struct Desk {
     events: RefCell<Vec<Event>>,
     mounts: RefCell<Vec<Mount>>,
     beats: Cell<u64>,
+    /// Whether it has lost its log, and what agents told it then.
+    asks: Cell<bool>,
+    pages: RefCell<Vec<Inventory>>,
     objects: RefCell<BTreeMap<Key, Receipt>>,
     writing: RefCell<BTreeSet<Key>>,
     started: Cell<u64>,
@@ -169,7 +174,7 @@ fn frames(desk: &Desk, decoder: &mut FrameDecoder, bytes: &[u8]) -> Vec<u8> {
                         .expect("a key"),
                     heartbeat_ms: 50,
                     outstanding: Vec::new(),
-                    wants_inventory: false,
+                    wants_inventory: desk.asks.get(),
                 };
                 reply(&mut out, &header, epoch, answer);
             }
@@ -177,6 +182,11 @@ fn frames(desk: &Desk, decoder: &mut FrameDecoder, bytes: &[u8]) -> Vec<u8> {
                 let _: Heartbeat = decode_body(header.kind, body).expect("a beat");
                 desk.beats.set(desk.beats.get() + 1);
                 reply(&mut out, &header, epoch, Beat { known: true });
+            }
+            Kind::Inventory => {
+                let page = decode_body(header.kind, body).expect("a page");
+                desk.pages.borrow_mut().push(page);
+                reply(&mut out, &header, epoch, ());
             }
             Kind::Done => {
                 let done: Done = decode_body(header.kind, body).expect("done");
@@ -360,11 +370,7 @@ impl World {
             asked: 0,
         };
         world.desk.epoch.set(epoch(1));
-        let desk = Rc::clone(&world.desk);
-        world
-            .stage
-            .start(MASTER, |context| master(context, desk))
-            .expect("a runtime");
+        world.start_master();
         let window = Rc::clone(&world.window);
         world
             .stage
@@ -374,6 +380,13 @@ impl World {
         world.until("it mounts and is alive", |world| world.desk.beats.get() > 1);
         world.give_slab();
         world
+    }
+
+    fn start_master(&mut self) {
+        let desk = Rc::clone(&self.desk);
+        self.stage
+            .start(MASTER, |context| master(context, desk))
+            .expect("a runtime");
     }
 
     fn start_agent(&mut self) {
@@ -538,6 +551,39 @@ fn an_agent_that_died_remembers_the_epoch_and_nothing_else() {
     world.until("it mounts", |world| world.desk.beats.get() > beats);
     let read = world.ask(1, None);
     assert_eq!(world.answer(read), Err(DataReason::StaleRegistration));
+}
+
+#[test]
+fn an_agent_tells_a_master_without_a_log_what_it_holds() {
+    let mut world = World::new(3);
+    let write = world.ask(1, Some(bytes_of(Value(5), 4_000)));
+    let Ok(DataTold::Written(receipt)) = world.answer(write) else {
+        panic!("it is free");
+    };
+    world.stage.kill(MASTER);
+    world.desk.epoch.set(Epoch {
+        generation: 2,
+        term: 1,
+    });
+    world.desk.asks.set(true);
+    world.start_master();
+    world.until("it tells", |world| !world.desk.pages.borrow().is_empty());
+    world.pass(2_000);
+    let pages = world.desk.pages.take();
+    let [page] = &pages[..] else {
+        panic!("one page, once: {pages:?}");
+    };
+    assert!(page.is_last && page.slabs.len() == 1);
+    let [record] = &page.records[..] else {
+        panic!("{page:?}");
+    };
+    let said = record.written.as_ref().map(|object| object.digest);
+    assert_eq!(
+        (record.extent, said),
+        (receipt.extent, Some(receipt.digest))
+    );
+    let read = world.ask(1, None);
+    assert!(matches!(world.answer(read), Ok(DataTold::Bytes(..))));
 }
 
 /// Clients by the whole protocol, over a network that repeats and is late, against the simplest
