@@ -96,7 +96,7 @@ pub use settings::{
 };
 pub use snapshot::{
     Bootstrap, CacheSnapshot, CacheSnapshotSpec, CacheSnapshotStatus, DeletionPolicy, FromSnapshot,
-    ObjectStore, SecretRef, SnapshotPhase, Snapshots,
+    ObjectStore, Recovery, SecretRef, SnapshotPhase, Snapshots,
 };
 pub use tenant::{
     Access, CacheTenant, CacheTenantSpec, CacheTenantStatus, Limit, PoolRef, ServiceAccountRef,

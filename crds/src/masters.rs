@@ -28,7 +28,7 @@ pub struct Masters {
     pub replicas: u32,
     /// A volume for the log and the snapshots of each master. Without it they lie in a folder that
     /// goes with the master's pod: one of several that comes back without joins anew from the
-    /// others, but a quorum that is lost at once has lost what it knew.
+    /// others, and when a quorum is lost at once the pool is made again from what agents hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<MasterStorage>,
 }

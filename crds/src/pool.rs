@@ -141,7 +141,7 @@ pub struct CachePoolSpec {
     /// Where snapshots are kept. Absent means the volume of each master.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<Snapshots>,
-    /// What the pool begins with while it has no log. Absent means nothing.
+    /// How the pool begins, and how it begins again when its masters lost their log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<Bootstrap>,
 }

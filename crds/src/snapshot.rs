@@ -186,13 +186,30 @@ pub struct SecretRef {
     pub name: String,
 }
 
-/// What a pool begins with that has no log yet. Later it has no effect.
+/// How a pool begins, and how it begins again when its masters lost their log.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bootstrap {
-    /// The tenants and quotas of a snapshot of a pool of the same name.
+    /// The tenants and quotas of a snapshot of a pool of the same name. Without effect on a pool
+    /// that has a log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_snapshot: Option<FromSnapshot>,
+    /// What masters do that lost their log, or the end of it, while agents live.
+    #[serde(default)]
+    pub recovery: Recovery,
+}
+
+/// What masters do that lost their log.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recovery {
+    /// They make the pool again from what its agents hold: every complete object of an agent that
+    /// lives is found. Pins that were set after the put are not, and what was removed in the last
+    /// moments may come back.
+    #[default]
+    Inventory,
+    /// They stop, for somebody to decide: with their volumes back, or with the other value, they
+    /// go on.
+    Refuse,
 }
 
 /// A snapshot that a pool begins from.

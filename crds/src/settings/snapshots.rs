@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::problem::Problem;
-use crate::snapshot::{Bootstrap, ObjectStore, Snapshots};
+use crate::snapshot::{Bootstrap, ObjectStore, Recovery, Snapshots};
 
 /// Where a master finds the keys of the object store.
 const KEYS_FOLDER: &str = "/etc/larder/object-store";
@@ -15,6 +15,8 @@ pub struct SnapshotsSettings {
     pub object_store: Option<ObjectStoreSettings>,
     /// The snapshot that the pool begins from.
     pub from: Option<FromSettings>,
+    /// What masters do that lost their log.
+    pub recovery: Recovery,
 }
 
 /// An object store with everything said.
@@ -68,13 +70,19 @@ impl SnapshotsSettings {
             let section = json!({ "object_store": store.section() });
             sections.insert("snapshots".to_owned(), section);
         }
+        let mut bootstrap = Map::new();
+        if self.recovery != Recovery::default() {
+            bootstrap.insert("recovery".to_owned(), json!(self.recovery));
+        }
         if let Some(from) = &self.from {
             let mut snapshot = json!({ "name": from.name });
             if let Some(folder) = from.folder.as_ref().filter(|_| !in_cluster) {
                 snapshot["folder"] = json!(folder);
             }
-            let section = json!({ "from_snapshot": snapshot });
-            sections.insert("bootstrap".to_owned(), section);
+            bootstrap.insert("from_snapshot".to_owned(), snapshot);
+        }
+        if !bootstrap.is_empty() {
+            sections.insert("bootstrap".to_owned(), Value::Object(bootstrap));
         }
     }
 }
@@ -101,6 +109,7 @@ pub(super) fn of(
             name: from.name.clone(),
             folder: from.folder.clone(),
         }),
+        recovery: bootstrap.map_or_else(Recovery::default, |bootstrap| bootstrap.recovery),
     }
 }
 
@@ -108,7 +117,10 @@ fn object_store(store: &ObjectStore, namespace: &str, name: &str) -> ObjectStore
     let prefix = store.prefix.clone();
     ObjectStoreSettings {
         endpoint: store.endpoint.clone(),
-        region: store.region.clone().unwrap_or_else(|| "us-east-1".to_owned()),
+        region: store
+            .region
+            .clone()
+            .unwrap_or_else(|| "us-east-1".to_owned()),
         bucket: store.bucket.clone(),
         prefix: prefix.unwrap_or_else(|| format!("{namespace}/{name}")),
         secret: store.credentials_secret.name.clone(),

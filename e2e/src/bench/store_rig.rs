@@ -107,6 +107,7 @@ impl Rig {
             segments: vec![offer],
             highest_epoch: self.leader.epoch(),
             labels: larder_types::Labels::default(),
+            kept: None,
         });
     }
 

@@ -322,6 +322,16 @@ const ADMIN: &[Page] = &[
         "Make another master the leader, at once. To be asked of the leader.",
     ),
     admin(
+        &["GET", "POST"],
+        "/v1/snapshots",
+        "The snapshots that are kept under a name; take one now. To be taken by the leader.",
+    ),
+    admin(
+        &["GET", "DELETE"],
+        "/v1/snapshots/{name}",
+        "One of them and how far it is; remove it.",
+    ),
+    admin(
         &["GET"],
         "/v1/tenants",
         "All tenants, their policies and what they use.",
