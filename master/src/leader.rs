@@ -140,7 +140,10 @@ impl<L: Log> Leading<L> {
             generation: state.generation(),
             term,
         };
-        let leader = Leader::new(&state, epoch, rules.settings.clone(), now);
+        let mut leader = Leader::new(&state, epoch, rules.settings.clone(), now);
+        if state.agents().next().is_none() {
+            leader = leader.unheard(now);
+        }
         let random = SmallRng::seed_from_u64(rules.seed);
         // Of what came before, whoever led then has waited for the end.
         let (entry, entry_bytes, committed) = (Vec::new(), 0, log.next_index() - 1);

@@ -141,7 +141,7 @@ pub(crate) struct TakeSnapshot {
 #[derive(Debug, clap::Args)]
 pub(crate) struct NamedSnapshot {
     /// Name of the snapshot: at most 63 of a-z, 0-9 and -.
-    #[arg(value_parser = SnapshotName::new::<String>)]
+    #[arg(value_parser = |text: &str| SnapshotName::new(text))]
     pub(crate) name: SnapshotName,
     #[command(flatten)]
     pub(crate) administration: Administration,

@@ -56,6 +56,9 @@ pub struct Leader {
     proposed: VecDeque<(u64, usize)>,
     /// While the pool is made again.
     pub(crate) rebuild: Option<Box<Rebuild>>,
+    /// Until then, or until an agent mounts, nobody is told that something is not there: the log
+    /// may be lost, and the agents that know of it are still to come.
+    pub(crate) unheard_until: PoolTime,
 }
 
 impl Leader {
@@ -81,6 +84,7 @@ impl Leader {
             next_counter: 1,
             proposed: VecDeque::new(),
             rebuild,
+            unheard_until: PoolTime(0),
         }
     }
 
@@ -90,6 +94,20 @@ impl Leader {
         if !ops.is_empty() {
             self.proposed.push_back((index, ops.len()));
         }
+    }
+
+    /// The pool began with an empty log: nobody is told that something is not there before an agent
+    /// has mounted, or `inventory_wait_ms` have passed.
+    #[must_use]
+    pub fn unheard(mut self, now: PoolTime) -> Self {
+        self.unheard_until = now.plus_ms(self.settings.inventory_wait_ms);
+        self
+    }
+
+    /// Whether nobody is told yet that something is not there.
+    #[must_use]
+    pub fn is_unheard(&self, now: PoolTime) -> bool {
+        now < self.unheard_until
     }
 
     /// Lets everybody see ops that the shell decided, which concern nothing that is stored.

@@ -134,7 +134,7 @@ pub(crate) fn lone_without_disk() -> Result<()> {
     without_disks("m-lone", 1)
 }
 
-fn without_disks(label: &str, masters: u32) -> Result<()> {
+fn without_disks(label: &str, masters: usize) -> Result<()> {
     let pool = Pool::start(label, &pool_file("masters", masters, 64))?;
     let runtime = runtime()?;
     let near = runtime.block_on(client(&pool, "load", None))?;

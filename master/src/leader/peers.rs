@@ -193,6 +193,13 @@ impl<L: Log> Leading<L> {
         let Some(tenant) = link.tenant() else { return };
         let core = &mut self.core;
         let keys: Vec<&Key> = keys.iter().collect();
+        if core.leader.is_unheard(core.now) {
+            let refused = || Some(Err(CallError::new(Reason::Starting)));
+            call.results = keys.iter().map(|_| refused()).collect();
+            self.touched += 1;
+            link.calls.insert(self.calls.insert(call));
+            return;
+        }
         match core.leader.exists_all(&core.state, tenant, &keys) {
             Ok((exist, saw_index)) => {
                 call.exist = Some(exist);

@@ -232,7 +232,7 @@ async fn an_agent_mounts_only_under_its_own_name_and_speaks_for_itself() {
 
 #[tokio::test]
 async fn an_agent_of_a_later_generation_makes_the_pool_start_over_above_it() {
-    let rig = Rig::start().await;
+    let rig = Rig::start_with(|config| config.bootstrap.inventory_wait_ms = 200).await;
     let agent = AgentPeer::mount(&rig, "node-0", 5).await.serve();
     let mut client = Client::connect(&rig, "a").await;
     client.put("k", 10, &[&agent]).await.expect("put");
@@ -278,6 +278,22 @@ async fn an_agent_of_a_later_generation_makes_the_pool_start_over_above_it() {
     }
     assert!(waits > 0, "it waited for agents");
     rig.check().await;
+}
+
+/// Agents that know of a log that is lost may be still to come.
+#[tokio::test]
+async fn a_pool_that_began_tells_nobody_what_is_missing_before_an_agent_came() {
+    let rig = Rig::start_with(|config| config.bootstrap.inventory_wait_ms = 600_000).await;
+    let mut client = Client::connect(&rig, "a").await;
+    for _ in 0..3 {
+        let told = client.exists(&["k"]).await;
+        assert!(
+            matches!(&told[..], [Err(error)] if error.reason == Reason::Starting),
+            "{told:?}"
+        );
+    }
+    let _agent = AgentPeer::mount(&rig, "node-0", 5).await;
+    assert_eq!(client.exists(&["k"]).await, [Ok(false)]);
 }
 
 /// As after the disk of a master was lost: the same generation is lived again.

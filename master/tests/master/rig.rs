@@ -94,7 +94,7 @@ pub(crate) fn prepare(folder: &Folder) -> Config {
         // Agents of these tests are silent: only the tests of silence judge by it.
         "agent_suspect_ms": 60_000,
         "agent_ttl_ms": 120_000,
-        "bootstrap": { "inventory_wait_ms": 200 },
+        "bootstrap": { "inventory_wait_ms": 0 },
         "ready_file": folder.0.join("ready.json"),
     });
     let path = folder.write("master.json", &config.to_string());

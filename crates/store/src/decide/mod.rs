@@ -72,6 +72,9 @@ impl Leader {
             Ok(()) if self.rebuild.is_some() && rebuild::waits(request) => {
                 Err(rebuild::not_yet().into())
             }
+            Ok(()) if self.is_unheard(now) && rebuild::is_told_what_is_missing(request) => {
+                Err(rebuild::not_yet().into())
+            }
             Ok(()) => self.route(state, request, now, random),
             Err(stop) => Err(stop),
         };

@@ -110,9 +110,24 @@ pub(crate) const fn waits(request: &Request) -> bool {
     )
 }
 
+/// Whether the answer may be that something is not there.
+pub(crate) const fn is_told_what_is_missing(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Get { .. }
+            | Request::Exists { .. }
+            | Request::Remove { .. }
+            | Request::RemovePrefix { .. }
+            | Request::List { .. }
+            | Request::ListStats { .. }
+            | Request::Stat { .. }
+            | Request::PinSet { .. }
+    )
+}
+
 /// What such a request hears.
 pub(crate) fn not_yet() -> Refusal {
-    let detail = "the pool lost its log and is made again from what its agents hold";
+    let detail = "the pool waits for its agents, to hear what they hold";
     Refusal::new(Reason::Starting, detail)
 }
 

@@ -26,6 +26,7 @@ impl Leader {
                 self.soft
                     .contacts
                     .insert(*agent, Contact::mounted(*incarnation, true, now));
+                self.unheard_until = PoolTime(0);
                 self.roster.outdate();
                 self.agent_answers();
             }
