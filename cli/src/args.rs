@@ -15,8 +15,7 @@ mod inspection;
 
 pub(crate) use administration::{
     Administration, Drain, DrainWait, DrainedAgent, Explain, NamedSnapshot, Promote, Quota,
-    Snapshot, TakeSnapshot, TaskNumber, Tasks,
-    TasksList,
+    Snapshot, TakeSnapshot, TaskNumber, Tasks, TasksList,
 };
 
 pub(crate) use inspection::Inspect;

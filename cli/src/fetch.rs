@@ -59,7 +59,10 @@ async fn exchange(
             .header(HOST, addr)
             .header(AUTHORIZATION, format!("Bearer {token}"))
             .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(said.map(Value::to_string).map_or_else(Bytes::new, Bytes::from)))?;
+            .body(Full::new(
+                said.map(Value::to_string)
+                    .map_or_else(Bytes::new, Bytes::from),
+            ))?;
         let response = sender.send_request(request).await?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_MAX_BYTES)

@@ -54,11 +54,7 @@ fn path(asked: &NamedSnapshot) -> String {
     format!("/v1/snapshots/{}", asked.name)
 }
 
-async fn take(
-    global: &Global,
-    asked: &TakeSnapshot,
-    output: &mut Output,
-) -> Result<u8, CliError> {
+async fn take(global: &Global, asked: &TakeSnapshot, output: &mut Output) -> Result<u8, CliError> {
     let master = Administered::find(global, &asked.of.administration).await?;
     let until = Instant::now() + asked.within;
     let said = json!({ "name": asked.of.name });

@@ -30,26 +30,37 @@ fn a_snapshot_is_taken_read_and_deleted_and_a_pool_begins_from_it() {
     let said = pool.call("team-b", &["put", "k", &file]);
     assert_eq!(said.code, 0, "{said:?}");
     let taken = document(&pool, &["snapshot", "take", "before"]);
-    assert_eq!((&taken["phase"], &taken["objects"]), (&json!("Ready"), &json!(1)));
+    assert_eq!(
+        (&taken["phase"], &taken["objects"]),
+        (&json!("Ready"), &json!(1))
+    );
     let list = document(&pool, &["snapshot", "list"]);
     assert_eq!(list["snapshots"][0], taken);
     let folder = taken["location"].as_str().expect("a folder");
     let read = say(&["--output", "json", "inspect", folder]);
     assert_eq!(read.code, 0, "{read:?}");
     let read = read.json();
-    assert_eq!((&read["tenants"], &read["findings"]), (&json!(3), &json!([])));
+    assert_eq!(
+        (&read["tenants"], &read["findings"]),
+        (&json!(3), &json!([]))
+    );
     assert_eq!(read["manifest"]["digest"], taken["digest"]);
     administer(&pool, &["snapshot", "take", "before"]).failed(4, "refused");
     assert_eq!(say(&["snapshot", "take", "No"]).code, 2, "no name");
 
     // Into a pool of the same name without a file of tenants: they are those of the snapshot.
-    let above = std::path::Path::new(folder).parent().expect("a folder above");
+    let above = std::path::Path::new(folder)
+        .parent()
+        .expect("a folder above");
     let above = above.to_str().expect("text");
     let other = Pool::new(&from(above, "before"));
     let said = other.start(&[]);
     assert_eq!(said.code, 0, "{said:?}");
     let again = document(&other, &["snapshot", "take", "again"]);
-    assert_eq!((&again["objects"], &again["epoch"]["generation"]), (&json!(0), &json!(2)));
+    assert_eq!(
+        (&again["objects"], &again["epoch"]["generation"]),
+        (&json!(0), &json!(2))
+    );
     let folder = again["location"].as_str().expect("a folder");
     let read = say(&["--output", "json", "inspect", folder]).json();
     assert_eq!(read["tenants"], 3, "{read}");

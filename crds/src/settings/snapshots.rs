@@ -108,7 +108,10 @@ fn object_store(store: &ObjectStore, namespace: &str, name: &str) -> ObjectStore
     let prefix = store.prefix.clone();
     ObjectStoreSettings {
         endpoint: store.endpoint.clone(),
-        region: store.region.clone().unwrap_or_else(|| "us-east-1".to_owned()),
+        region: store
+            .region
+            .clone()
+            .unwrap_or_else(|| "us-east-1".to_owned()),
         bucket: store.bucket.clone(),
         prefix: prefix.unwrap_or_else(|| format!("{namespace}/{name}")),
         secret: store.credentials_secret.name.clone(),

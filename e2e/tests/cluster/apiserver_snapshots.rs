@@ -29,7 +29,10 @@ fn wait(scene: &Scene<'_>) -> Result<()> {
     let row: Vec<&str> = row.split_whitespace().collect();
     ensure!(row.starts_with(&["before", "Pending", "small"]), "{row:?}");
     let found = scene.get(&["cachesnapshot/before"])?;
-    ensure!(found["metadata"]["finalizers"] == json!(["larder.dev/snapshot"]), "{found}");
+    ensure!(
+        found["metadata"]["finalizers"] == json!(["larder.dev/snapshot"]),
+        "{found}"
+    );
     scene.kubectl(&["delete", "cachepool/small", "--timeout=60s"])?;
     scene.kubectl(&["delete", "cachesnapshot/before", "--timeout=60s"])?;
     Ok(())

@@ -76,7 +76,10 @@ async fn a_snapshot_is_taken_once_and_goes_with_its_object() {
     api.delete(SNAPSHOTS, "apps", "before").await;
     wait(Duration::from_secs(30)).await;
     assert!(api.get(SNAPSHOTS, "apps", "before").await.is_none());
-    assert_eq!(changes(&master, "no snapshot"), ["no snapshot apps/small before"]);
+    assert_eq!(
+        changes(&master, "no snapshot"),
+        ["no snapshot apps/small before"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +102,11 @@ async fn a_snapshot_may_outlive_its_object_and_is_found_again() {
     // Its pool goes first: nobody can be told, and nothing is stuck.
     api.delete(POOLS, "apps", "small").await;
     condition(&api, SNAPSHOTS, "kept", "Accepted", "False/PoolNotFound").await;
-    assert_eq!(status(&api, "kept").await["phase"], "Ready", "what is known stays");
+    assert_eq!(
+        status(&api, "kept").await["phase"],
+        "Ready",
+        "what is known stays"
+    );
     api.delete(SNAPSHOTS, "apps", "kept").await;
     wait(Duration::from_secs(30)).await;
     assert!(api.get(SNAPSHOTS, "apps", "kept").await.is_none());
@@ -158,9 +165,14 @@ async fn masters_are_told_where_snapshots_are_kept() {
     condition(&api, POOLS, "small", "Ready", "True/Serving").await;
     let files = api.get("configmaps", "apps", "small-master").await;
     let files = files.expect("the file of the master");
-    let file = files["data"]["small-master-0.json"].as_str().expect("a file");
+    let file = files["data"]["small-master-0.json"]
+        .as_str()
+        .expect("a file");
     let file: Value = serde_json::from_str(file).expect("JSON");
-    assert_eq!(file["bootstrap"], json!({ "from_snapshot": { "name": "before" } }));
+    assert_eq!(
+        file["bootstrap"],
+        json!({ "from_snapshot": { "name": "before" } })
+    );
     let expected = json!({ "object_store": {
         "endpoint": "http://store:9000", "region": "us-east-1", "bucket": "snapshots",
         "prefix": "apps/small",
@@ -178,6 +190,8 @@ async fn masters_are_told_where_snapshots_are_kept() {
     let mount = json!({
         "name": "object-store", "mountPath": "/etc/larder/object-store", "readOnly": true,
     });
-    let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("mounts");
+    let mounts = pod["containers"][0]["volumeMounts"]
+        .as_array()
+        .expect("mounts");
     assert!(mounts.contains(&mount), "{mounts:?}");
 }
