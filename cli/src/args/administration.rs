@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Subcommand, ValueHint};
 use larder_client::AgentName;
-use larder_master::snapshots::SnapshotName;
+use larder_master::snapshots::{BadName, SnapshotName};
 use larder_types::TenantId;
 
 use super::parse_duration;
@@ -141,10 +141,14 @@ pub(crate) struct TakeSnapshot {
 #[derive(Debug, clap::Args)]
 pub(crate) struct NamedSnapshot {
     /// Name of the snapshot: at most 63 of a-z, 0-9 and -.
-    #[arg(value_parser = |text: &str| SnapshotName::new(text))]
+    #[arg(value_parser = parse_name)]
     pub(crate) name: SnapshotName,
     #[command(flatten)]
     pub(crate) administration: Administration,
+}
+
+fn parse_name(text: &str) -> Result<SnapshotName, BadName> {
+    SnapshotName::new(text)
 }
 
 /// Where a master is asked by an administrator. Without it the run folder of `larder up` says.

@@ -45,7 +45,7 @@ fn a_snapshot_is_taken_read_and_deleted_and_a_pool_begins_from_it() {
         (&json!(3), &json!([]))
     );
     assert_eq!(read["manifest"]["digest"], taken["digest"]);
-    administer(&pool, &["snapshot", "take", "before"]).failed(1, "refused");
+    administer(&pool, &["snapshot", "take", "before"]).failed(4, "refused");
     assert_eq!(say(&["snapshot", "take", "No"]).code, 2, "no name");
 
     // Into a pool of the same name without a file of tenants: they are those of the snapshot.

@@ -324,12 +324,14 @@ const ADMIN: &[Page] = &[
     admin(
         &["GET", "POST"],
         "/v1/snapshots",
-        "The snapshots that are kept under a name; take one now. To be taken by the leader.",
+        "All snapshots that this master's store keeps; take one, of the leader: `name`. Answers 202 \
+         with where it stands.",
     ),
     admin(
         &["GET", "DELETE"],
         "/v1/snapshots/{name}",
-        "One of them and how far it is; remove it.",
+        "Where one stands, `phase` and `reason`, and what it holds; delete it. See \
+         [snapshots](snapshots.md).",
     ),
     admin(
         &["GET"],
