@@ -78,19 +78,37 @@ impl Pool {
     /// # Errors
     /// With all that `larder up` printed, if it fails.
     pub fn start(label: &str, file: &str) -> Result<Self> {
+        Self::start_in(&Self::new_home(label)?, file, |_| {})
+    }
+
+    /// A folder for all files of a pool; the pool's run folder is `run` in it.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new_home(label: &str) -> Result<PathBuf> {
         // Short: a Unix socket's path may have 107 bytes.
         let home = std::env::temp_dir().join(format!("larder-{label}-{}", std::process::id()));
         std::fs::create_dir_all(&home)?;
+        Ok(home)
+    }
+
+    /// Starts a pool in a folder of [`Self::new_home`]. `prepare` may add arguments and environment
+    /// to `larder up`; the pool's processes have its environment.
+    ///
+    /// # Errors
+    /// With all that `larder up` printed, if it fails.
+    pub fn start_in(home: &Path, file: &str, prepare: impl FnOnce(&mut Command)) -> Result<Self> {
         let path = home.join("pool.yaml");
         std::fs::write(&path, file)?;
-        let folder = home.join("run");
-        let output = Command::new(larder()?)
-            .args(["up", "--detach", "--output", "json", "-f"])
+        let (home, folder) = (home.to_owned(), home.join("run"));
+        let mut up = Command::new(larder()?);
+        up.args(["up", "--detach", "--output", "json", "-f"])
             .arg(&path)
             .arg("--dir")
             .arg(&folder)
-            .stdin(Stdio::null())
-            .output()?;
+            .stdin(Stdio::null());
+        prepare(&mut up);
+        let output = up.output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() {
             bail!(

@@ -16,6 +16,7 @@ mod upserts;
 
 use std::process::ExitCode;
 
+use larder_e2e::chaos::Fault;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 fn test(name: &'static str, run: fn() -> anyhow::Result<()>) -> Trial {
@@ -109,7 +110,37 @@ fn tests() -> Vec<Trial> {
         ),
     ];
     tests.extend(masters_tests());
+    tests.extend(chaos_tests());
     tests
+}
+
+/// One short injection of each fault that the harness has beside killed and stopped masters.
+fn chaos_tests() -> Vec<Trial> {
+    vec![
+        test(
+            "process_chaos_faults_reach_the_programs",
+            masters::faults_reach,
+        ),
+        test("process_chaos_disk_full", || masters::once(Fault::DiskFull)),
+        test("process_chaos_slow_disk", || masters::once(Fault::SlowDisk)),
+        test("process_chaos_clock", || masters::once(Fault::Clock)),
+        test("process_chaos_power_one", || masters::once(Fault::PowerOne)),
+        test("process_chaos_power_all", || masters::once(Fault::PowerAll)),
+        test("process_chaos_power_all_always", || {
+            masters::once(Fault::PowerAllAlways)
+        }),
+        test("process_chaos_all_wiped", || masters::once(Fault::Wiped)),
+        test("process_chaos_agent_kill9", || {
+            masters::once(Fault::AgentKill9)
+        }),
+        test("process_chaos_agent_pause", || {
+            masters::once(Fault::AgentPause)
+        }),
+        test("process_chaos_switchover", || {
+            masters::once(Fault::Switchover)
+        }),
+        test("process_chaos_partitions", masters::partitions),
+    ]
 }
 
 /// Several masters of which some die, sleep or lose their disk.

@@ -1,12 +1,14 @@
 //! Several masters of which some die, sleep or lose their disk, under load.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use larder_client::Reason;
 use larder_e2e::chaos::masters::{self, kill, leader, standby, status, until_whole};
 use larder_e2e::chaos::round::{Outcome, run};
-use larder_e2e::chaos::{Fault, Plan, pool_file};
+use larder_e2e::chaos::scene::Scene;
+use larder_e2e::chaos::{Fault, Plan, network, pool_file};
 use larder_e2e::pool::Pool;
 use rustix::process::Signal;
 
@@ -15,31 +17,30 @@ use crate::rig::{client, key, pattern, runtime, until};
 const OBJECT_BYTES: usize = 16 << 10;
 
 /// Runs rounds of a fault; whatever it costs, nothing may be lost and nothing wrong.
-fn chaos(fault: Fault, rounds: u32) -> Result<(Pool, Outcome)> {
+fn chaos(fault: Fault, rounds: u32) -> Result<(Scene, Outcome)> {
     let label = format!("m-{fault}");
-    let pool = Pool::start(&label, &pool_file("masters", 3, 256))?;
     let plan = Plan {
         fault,
         seed: 7,
         rounds,
         puts_per_round: 1_024,
-        pause: Duration::from_millis(2_500),
+        length: Duration::from_millis(2_500),
         full: false,
     };
-    let outcome = run(&pool, &plan, |text| println!("{text}"))?;
+    let mut scene = Scene::start(&label, &plan, false)?;
+    let outcome = run(&mut scene, &plan, |text| println!("{text}"))?;
     let found = &outcome.tally;
-    ensure!(found.lost == 0, "acknowledged puts are lost: {found:?}");
-    ensure!(found.wrong == 0, "reads were wrong: {found:?}");
+    ensure!(outcome.is_clean(&plan), "{:?} {found:?}", found.findings);
     ensure!(
         outcome.rounds == rounds && found.puts >= 1_024,
         "{outcome:?}"
     );
-    Ok((pool, outcome))
+    Ok((scene, outcome))
 }
 
 pub(crate) fn leader_killed() -> Result<()> {
-    let (pool, outcome) = chaos(Fault::Kill9, 2)?;
-    let found = &outcome.tally;
+    let (scene, outcome) = chaos(Fault::Kill9, 2)?;
+    let (pool, found) = (&scene.pool, &outcome.tally);
     ensure!(found.gets_failed == 0, "gets failed: {found:?}");
     let down = pool.down()?;
     ensure!(down.status.success(), "{down:?}");
@@ -62,12 +63,12 @@ pub(crate) fn all_killed() -> Result<()> {
 }
 
 pub(crate) fn standby_killed() -> Result<()> {
-    let (pool, outcome) = chaos(Fault::Standby, 1)?;
-    let found = &outcome.tally;
+    let (scene, outcome) = chaos(Fault::Standby, 1)?;
+    let (pool, found) = (&scene.pool, &outcome.tally);
     ensure!(found.errors.is_empty(), "somebody noticed: {found:?}");
     // The leader that there was at the start is there still: its process never changed.
     let first = pool.document.masters.iter().map(|one| (&one.name, one.pid));
-    let now = until_whole(&pool)?;
+    let now = until_whole(pool)?;
     let kept = now.masters.iter().map(|one| (&one.name, one.pid));
     let same = first.zip(kept).filter(|(one, two)| one == two).count();
     ensure!(
@@ -78,9 +79,96 @@ pub(crate) fn standby_killed() -> Result<()> {
     Ok(())
 }
 
+/// One injection of a fault of disks, clocks, power or agents.
+pub(crate) fn once(fault: Fault) -> Result<()> {
+    chaos(fault, 1)?;
+    Ok(())
+}
+
+/// The faults that need networks of their own run in the program, which makes them.
+pub(crate) fn partitions() -> Result<()> {
+    let faults = ["--fault", "partition,partition_pair", "--rounds", "1"];
+    let load = ["--puts", "512", "--empty", "--length-ms", "2000"];
+    let output = Command::new(env!("CARGO_BIN_EXE_chaos"))
+        .args(faults)
+        .args(load)
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    let is_left_out = said.contains("is left out");
+    ensure!(is_left_out == network::check().is_err(), "{said}");
+    Ok(())
+}
+
+/// That each fault of the harness reaches the real program: else nothing else here proves anything.
+pub(crate) fn faults_reach() -> Result<()> {
+    let plan = Plan {
+        fault: Fault::DiskFull,
+        seed: 7,
+        rounds: 0,
+        puts_per_round: 0,
+        length: Duration::ZERO,
+        full: false,
+    };
+    let scene = Scene::start("m-faults", &plan, false)?;
+    let runtime = runtime()?;
+    let near = runtime.block_on(client(&scene.pool, "load", None))?;
+    let value = pattern(1, OBJECT_BYTES);
+    let mut puts = 0;
+    let mut put = || -> Result<()> {
+        puts += 1;
+        let name = key(&format!("put/{puts}"))?;
+        Ok(runtime.block_on(near.put(name, value.clone())).map(drop)?)
+    };
+    put()?;
+    for master in &scene.masters {
+        let [syncs, writes, _, _, clock_reads, boot_reads] = master.control.seen()?;
+        let name = &master.name;
+        ensure!(syncs > 0 && writes > 0, "{name}: no syncs or writes seen");
+        ensure!(clock_reads > 0, "{name}: no wall clock seen");
+        ensure!(boot_reads > 0, "{name}: no boot id seen");
+        let files = master.control.files()?;
+        let is_synced = files
+            .iter()
+            .any(|file| file.is_linked && file.synced_bytes > 0);
+        ensure!(is_synced, "{name}: nothing durable: {files:?}");
+    }
+    let victim = standby(&until_whole(&scene.pool)?, 0)?.name.clone();
+    let victim = &scene.masters[scene.master(&victim)?];
+    let [.., delayed_before, _, _] = victim.control.seen()?;
+    victim.control.slow_disk(5, 5)?;
+    until("a write is delayed", || {
+        put()?;
+        Ok((victim.control.seen()?[3] > delayed_before).then_some(()))
+    })?;
+    victim.control.slow_disk(0, 0)?;
+    victim.control.limit_disk(0)?;
+    until("a write is refused", || {
+        put()?;
+        Ok((victim.control.seen()?[2] > 0).then_some(()))
+    })?;
+    victim.control.unlimit_disk()?;
+    until_whole(&scene.pool)?;
+    // Its clock shows in its log: the line of its next change of role is of tomorrow.
+    let day_s = 24 * 3_600;
+    victim.control.shift_clock(day_s)?;
+    kill(&[leader(&status(&scene.pool)?)?.pid])?;
+    let log = scene.pool.folder.join("log").join(format!("{}.log", victim.name));
+    let first = std::fs::read_to_string(&log)?;
+    let today = first.split('T').next().context("a date")?.to_owned();
+    until("a line of its log has another date", || {
+        let text = std::fs::read_to_string(&log)?;
+        let line = text.lines().next_back().unwrap_or_default();
+        Ok((line.starts_with("20") && !line.starts_with(&today)).then_some(()))
+    })?;
+    victim.control.shift_clock(0)?;
+    until_whole(&scene.pool)?;
+    Ok(())
+}
+
 /// A standby that comes back without its disk is another replica of the same name.
 pub(crate) fn standby_without_disk() -> Result<()> {
-    let pool = Pool::start("m-disk", &pool_file("masters", 3, 64))?;
+    let pool = Pool::start("m-disk", &pool_file("masters", 3, 2, 64))?;
     let runtime = runtime()?;
     let near = runtime.block_on(client(&pool, "load", None))?;
     let value = pattern(1, OBJECT_BYTES);

@@ -285,6 +285,7 @@ impl Group {
                 policy: SyncPolicy::Interval { ms: 20 },
                 ..Options::default()
             },
+            synced: larder_telemetry::metrics::CounterHandle::default(),
             growth_bytes: self.growth_bytes,
             boot: BootId([node.boot; 16]),
             seed: 40 + number as u64 + 10 * u64::from(node.boot),
