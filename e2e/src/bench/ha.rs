@@ -87,7 +87,11 @@ fn faults(fault: Fault, only: &str, out: &mut Report) -> Result<()> {
             out.add(line)?;
         }
     }
-    ensure!(output.status.success(), "chaos --fault {fault}: {}", output.status);
+    ensure!(
+        output.status.success(),
+        "chaos --fault {fault}: {}",
+        output.status
+    );
     Ok(())
 }
 

@@ -128,6 +128,12 @@ impl Fault {
         matches!(self, Self::LongPause | Self::FollowerCut)
     }
 
+    /// Whether masters' machines lose their power.
+    #[must_use]
+    pub const fn cuts_power(self) -> bool {
+        matches!(self, Self::PowerOne | Self::PowerAll | Self::PowerAllAlways)
+    }
+
     /// Whether what was acknowledged in the last moment may go back, by the sync policy.
     #[must_use]
     pub const fn may_undo(self) -> bool {

@@ -331,6 +331,9 @@ impl Run<'_> {
             self.note(format!("master {at}: {cut:?}"));
             self.outcome.cut_bytes += cut.bytes;
         }
+        for master in &self.scene.masters {
+            master.control.slow_disk(0, 0)?;
+        }
         for at in machines {
             self.scene.masters[*at].control.turn_on()?;
         }
@@ -354,7 +357,10 @@ impl Run<'_> {
         if self.plan.fault.may_undo() {
             // What a majority had synced is in the longest log: any entry that was acknowledged
             // until then was in the log of one of them.
-            let synced: Result<Vec<u64>> = self.scene.masters.iter()
+            let synced: Result<Vec<u64>> = self
+                .scene
+                .masters
+                .iter()
                 .map(|master| master.control.last_sync_ns())
                 .collect();
             let mut synced = synced?;

@@ -148,7 +148,11 @@ impl Ledger {
             return;
         }
         self.forgiven = span;
-        for slot in self.slots.iter_mut().filter(|slot| span.holds(slot.settled_ns)) {
+        for slot in self
+            .slots
+            .iter_mut()
+            .filter(|slot| span.holds(slot.settled_ns))
+        {
             for (at_ns, content) in slot.past.iter().rev() {
                 slot.older.push(*content);
                 if !span.holds(*at_ns) {

@@ -108,7 +108,9 @@ impl Probe {
         let text = self.ledger.key(at);
         let mut failed = 0;
         for waiting in all {
-            let open = self.record.begin([(text.as_str(), Call::Get)].into_iter())?;
+            let open = self
+                .record
+                .begin([(text.as_str(), Call::Get)].into_iter())?;
             let read = waiting.await?;
             self.record.end(open, [got(&read)].into_iter())?;
             let verdict = match read {

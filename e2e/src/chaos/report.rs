@@ -100,10 +100,7 @@ fn line(
         .map(|(name, count)| format!("{name}={count}"));
     let config = [
         ("masters", plan.fault.masters().to_string()),
-        (
-            "replicas",
-            crate::chaos::load::replicas(plan).to_string(),
-        ),
+        ("replicas", crate::chaos::load::replicas(plan).to_string()),
         ("batch", crate::chaos::load::BATCH.to_string()),
         ("object", "4k".to_owned()),
         ("deadline_s", "2".to_owned()),

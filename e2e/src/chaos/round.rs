@@ -23,6 +23,8 @@ use crate::chaos::{Dice, Plan, now_ns};
 const WRITERS: u64 = 4;
 /// Keys of a call of the judgement.
 const JUDGED: usize = 256;
+/// A sync of a disk that is to lose its power takes so long at least.
+const SYNC_MS: u64 = 50;
 /// How often a key is read again that could not be read, before that is a finding.
 const READS: usize = 5;
 
@@ -108,8 +110,9 @@ pub fn run(scene: &mut Scene, plan: &Plan, mut said: impl FnMut(&str)) -> Result
         start: Instant::now(),
     };
     for round in 0..plan.rounds {
-        run.round()
-            .with_context(|| format!("round {round} of {plan:?}: {:?}", run.outcome.tally.errors))?;
+        run.round().with_context(|| {
+            format!("round {round} of {plan:?}: {:?}", run.outcome.tally.errors)
+        })?;
         said(&run.sentence(round));
     }
     let former = std::mem::take(&mut run.former);
@@ -148,8 +151,14 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     fn round(&mut self) -> Result<()> {
         until_whole(&self.scene.pool)?;
+        if self.plan.fault.cuts_power() {
+            // So that there is something that is not durable.
+            let sync_ms = SYNC_MS + self.dice.below(SYNC_MS);
+            for master in &self.scene.masters {
+                master.control.slow_disk(sync_ms, 0)?;
+            }
+        }
         let pool = &self.scene.pool;
-        let began_ns = now_ns();
         let load = Load::start(pool, (self.writer, WRITERS), self.plan, &mut self.dice);
         let load = self.runtime.block_on(load)?;
         self.writer += WRITERS;
@@ -179,7 +188,7 @@ impl Run<'_> {
             let longest = ended.tally.longest_write_in(from_ns, to_ns);
             self.outcome.windows.push((name, longest));
         }
-        let calm = ended.tally.longest_write_in(began_ns, injected_ns.saturating_sub(1));
+        let calm = ended.tally.longest_write_before(injected_ns);
         self.outcome.calm_ms.push(calm);
         ended.tally.writes.clear();
         self.outcome.tally.add(&ended.tally);
@@ -337,7 +346,11 @@ impl Run<'_> {
         if fault.may_undo() || fault.loses_all() {
             return Ok(());
         }
-        let report = check(&History::new(operations)?, &Losses::Never, Limits::default());
+        let report = check(
+            &History::new(operations)?,
+            &Losses::Never,
+            Limits::default(),
+        );
         self.outcome.checked += report.operations as u64;
         self.outcome.violated += report.violated as u64;
         self.outcome.undecided += report.undecided as u64;

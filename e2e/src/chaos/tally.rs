@@ -74,6 +74,14 @@ impl Tally {
         Duration::from_nanos(longest.max().unwrap_or_default()).as_secs_f64() * 1e3
     }
 
+    /// The longest batch of writes that ended before this moment, in ms.
+    #[must_use]
+    pub fn longest_write_before(&self, at_ns: u64) -> f64 {
+        let before = self.writes.iter().filter(|(_, ended)| *ended <= at_ns);
+        let longest = before.map(|(began, ended)| ended.saturating_sub(*began));
+        Duration::from_nanos(longest.max().unwrap_or_default()).as_secs_f64() * 1e3
+    }
+
     /// Adds what another one counted.
     pub fn add(&mut self, other: &Self) {
         self.puts += other.puts;

@@ -153,7 +153,11 @@ pub(crate) fn faults_reach() -> Result<()> {
     let day_s = 24 * 3_600;
     victim.control.shift_clock(day_s)?;
     kill(&[leader(&status(&scene.pool)?)?.pid])?;
-    let log = scene.pool.folder.join("log").join(format!("{}.log", victim.name));
+    let log = scene
+        .pool
+        .folder
+        .join("log")
+        .join(format!("{}.log", victim.name));
     let first = std::fs::read_to_string(&log)?;
     let today = first.split('T').next().context("a date")?.to_owned();
     until("a line of its log has another date", || {

@@ -3,6 +3,7 @@
 mod compaction;
 mod hand_over;
 mod power;
+mod voters;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

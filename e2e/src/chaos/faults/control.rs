@@ -180,14 +180,7 @@ impl Control {
     /// # Errors
     /// As above.
     pub fn seen(&self) -> Result<[u64; 6]> {
-        let at = [
-            SYNCS,
-            WRITES,
-            REFUSED,
-            DELAYED,
-            CLOCK_READS,
-            BOOT_READS,
-        ];
+        let at = [SYNCS, WRITES, REFUSED, DELAYED, CLOCK_READS, BOOT_READS];
         let mut seen = [0; 6];
         for (seen, at) in seen.iter_mut().zip(at) {
             *seen = self.word(at)?;
