@@ -62,6 +62,9 @@ pub fn larder() -> Result<PathBuf> {
     Ok(found.join("larder"))
 }
 
+/// Folders of one name that are left by processes that were killed, at most.
+const HOMES_MAX: u32 = 64;
+
 /// A running pool. Dropping it takes the pool down.
 #[derive(Debug)]
 pub struct Pool {
@@ -87,9 +90,17 @@ impl Pool {
     /// If it cannot be made.
     pub fn new_home(label: &str) -> Result<PathBuf> {
         // Short: a Unix socket's path may have 107 bytes.
-        let home = std::env::temp_dir().join(format!("larder-{label}-{}", std::process::id()));
-        std::fs::create_dir_all(&home)?;
-        Ok(home)
+        let own = std::process::id();
+        for number in 0..HOMES_MAX {
+            let home = std::env::temp_dir().join(format!("larder-{label}-{own}-{number}"));
+            match std::fs::create_dir(&home) {
+                Ok(()) => return Ok(home),
+                // Of a process that has the same number in another namespace, or had it.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).context(home.display().to_string()),
+            }
+        }
+        bail!("{HOMES_MAX} folders of {label} are left; remove them")
     }
 
     /// Starts a pool in a folder of [`Self::new_home`]. `prepare` may add arguments and environment

@@ -5,6 +5,7 @@
 
 mod autoscaling;
 mod bulk;
+mod chaos;
 mod death;
 mod masters;
 mod moves;
@@ -119,27 +120,27 @@ fn chaos_tests() -> Vec<Trial> {
     vec![
         test(
             "process_chaos_faults_reach_the_programs",
-            masters::faults_reach,
+            chaos::faults_reach,
         ),
-        test("process_chaos_disk_full", || masters::once(Fault::DiskFull)),
-        test("process_chaos_slow_disk", || masters::once(Fault::SlowDisk)),
-        test("process_chaos_clock", || masters::once(Fault::Clock)),
-        test("process_chaos_power_one", || masters::once(Fault::PowerOne)),
-        test("process_chaos_power_all", || masters::once(Fault::PowerAll)),
+        test("process_chaos_disk_full", || chaos::once(Fault::DiskFull)),
+        test("process_chaos_slow_disk", || chaos::once(Fault::SlowDisk)),
+        test("process_chaos_clock", || chaos::once(Fault::Clock)),
+        test("process_chaos_power_one", || chaos::once(Fault::PowerOne)),
+        test("process_chaos_power_all", || chaos::once(Fault::PowerAll)),
         test("process_chaos_power_all_always", || {
-            masters::once(Fault::PowerAllAlways)
+            chaos::once(Fault::PowerAllAlways)
         }),
-        test("process_chaos_all_wiped", || masters::once(Fault::Wiped)),
+        test("process_chaos_all_wiped", || chaos::once(Fault::Wiped)),
         test("process_chaos_agent_kill9", || {
-            masters::once(Fault::AgentKill9)
+            chaos::once(Fault::AgentKill9)
         }),
         test("process_chaos_agent_pause", || {
-            masters::once(Fault::AgentPause)
+            chaos::once(Fault::AgentPause)
         }),
         test("process_chaos_switchover", || {
-            masters::once(Fault::Switchover)
+            chaos::once(Fault::Switchover)
         }),
-        test("process_chaos_partitions", masters::partitions),
+        test("process_chaos_partitions", chaos::partitions),
     ]
 }
 

@@ -1,6 +1,5 @@
 //! Several masters of which some die, sleep or lose their disk, under load.
 
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -8,7 +7,7 @@ use larder_client::Reason;
 use larder_e2e::chaos::masters::{self, kill, leader, standby, status, until_whole};
 use larder_e2e::chaos::round::{Outcome, run};
 use larder_e2e::chaos::scene::Scene;
-use larder_e2e::chaos::{Fault, Plan, network, pool_file};
+use larder_e2e::chaos::{Fault, Plan, pool_file};
 use larder_e2e::pool::Pool;
 use rustix::process::Signal;
 
@@ -17,7 +16,7 @@ use crate::rig::{client, key, pattern, runtime, until};
 const OBJECT_BYTES: usize = 16 << 10;
 
 /// Runs rounds of a fault; whatever it costs, nothing may be lost and nothing wrong.
-fn chaos(fault: Fault, rounds: u32) -> Result<(Scene, Outcome)> {
+pub(crate) fn chaos(fault: Fault, rounds: u32) -> Result<(Scene, Outcome)> {
     let label = format!("m-{fault}");
     let plan = Plan {
         fault,
@@ -76,97 +75,6 @@ pub(crate) fn standby_killed() -> Result<()> {
         "one of three was started again: {:?}",
         now.masters
     );
-    Ok(())
-}
-
-/// One injection of a fault of disks, clocks, power or agents.
-pub(crate) fn once(fault: Fault) -> Result<()> {
-    chaos(fault, 1)?;
-    Ok(())
-}
-
-/// The faults that need networks of their own run in the program, which makes them.
-pub(crate) fn partitions() -> Result<()> {
-    let faults = ["--fault", "partition,partition_pair", "--rounds", "1"];
-    let load = ["--puts", "512", "--empty", "--length-ms", "2000"];
-    let output = Command::new(env!("CARGO_BIN_EXE_chaos"))
-        .args(faults)
-        .args(load)
-        .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{said}");
-    let is_left_out = said.contains("is left out");
-    ensure!(is_left_out == network::check().is_err(), "{said}");
-    Ok(())
-}
-
-/// That each fault of the harness reaches the real program: else nothing else here proves anything.
-pub(crate) fn faults_reach() -> Result<()> {
-    let plan = Plan {
-        fault: Fault::DiskFull,
-        seed: 7,
-        rounds: 0,
-        puts_per_round: 0,
-        length: Duration::ZERO,
-        full: false,
-    };
-    let scene = Scene::start("m-faults", &plan, false)?;
-    let runtime = runtime()?;
-    let near = runtime.block_on(client(&scene.pool, "load", None))?;
-    let value = pattern(1, OBJECT_BYTES);
-    let mut puts = 0;
-    let mut put = || -> Result<()> {
-        puts += 1;
-        let name = key(&format!("put/{puts}"))?;
-        Ok(runtime.block_on(near.put(name, value.clone())).map(drop)?)
-    };
-    put()?;
-    for master in &scene.masters {
-        let [syncs, writes, _, _, clock_reads, boot_reads] = master.control.seen()?;
-        let name = &master.name;
-        ensure!(syncs > 0 && writes > 0, "{name}: no syncs or writes seen");
-        ensure!(clock_reads > 0, "{name}: no wall clock seen");
-        ensure!(boot_reads > 0, "{name}: no boot id seen");
-        let files = master.control.files()?;
-        let is_synced = files
-            .iter()
-            .any(|file| file.is_linked && file.synced_bytes > 0);
-        ensure!(is_synced, "{name}: nothing durable: {files:?}");
-    }
-    let victim = standby(&until_whole(&scene.pool)?, 0)?.name.clone();
-    let victim = &scene.masters[scene.master(&victim)?];
-    let [.., delayed_before, _, _] = victim.control.seen()?;
-    victim.control.slow_disk(5, 5)?;
-    until("a write is delayed", || {
-        put()?;
-        Ok((victim.control.seen()?[3] > delayed_before).then_some(()))
-    })?;
-    victim.control.slow_disk(0, 0)?;
-    victim.control.limit_disk(0)?;
-    until("a write is refused", || {
-        put()?;
-        Ok((victim.control.seen()?[2] > 0).then_some(()))
-    })?;
-    victim.control.unlimit_disk()?;
-    until_whole(&scene.pool)?;
-    // Its clock shows in its log: the line of its next change of role is of tomorrow.
-    let day_s = 24 * 3_600;
-    victim.control.shift_clock(day_s)?;
-    kill(&[leader(&status(&scene.pool)?)?.pid])?;
-    let log = scene
-        .pool
-        .folder
-        .join("log")
-        .join(format!("{}.log", victim.name));
-    let first = std::fs::read_to_string(&log)?;
-    let today = first.split('T').next().context("a date")?.to_owned();
-    until("a line of its log has another date", || {
-        let text = std::fs::read_to_string(&log)?;
-        let line = text.lines().next_back().unwrap_or_default();
-        Ok((line.starts_with("20") && !line.starts_with(&today)).then_some(()))
-    })?;
-    victim.control.shift_clock(0)?;
-    until_whole(&scene.pool)?;
     Ok(())
 }
 
