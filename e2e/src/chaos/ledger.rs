@@ -48,6 +48,8 @@ struct Slot {
     older: Vec<Content>,
     /// It was found lost already.
     is_lost: bool,
+    /// Nobody could read it.
+    is_given_up: bool,
 }
 
 /// What a read shows of the pool.
@@ -57,6 +59,9 @@ pub enum Verdict {
     Right,
     /// An acknowledged write went back, as the sync policy allows after a loss of power.
     Undone,
+    /// A write went back to an object whose bytes were given free already, so that nobody can read
+    /// it: after the power of a majority failed, until masters take in what agents hold.
+    Stranded,
     /// An acknowledged put is not there. It is told once of each key.
     Lost,
     /// Bytes that the key never held, or no longer may.
@@ -132,6 +137,7 @@ impl Ledger {
             slot.doubt = None;
             slot.older.clear();
             slot.is_lost = false;
+            slot.is_given_up = false;
         }
     }
 
@@ -144,7 +150,7 @@ impl Ledger {
 
     /// What was acknowledged in this span may have gone back. The same span counts once.
     pub fn forgive(&mut self, span: Span) {
-        if span == self.forgiven {
+        if span == self.forgiven || span == Span::default() {
             return;
         }
         self.forgiven = span;
@@ -159,6 +165,25 @@ impl Ledger {
                     break;
                 }
             }
+        }
+    }
+
+    /// Whether nobody could read a key at last, so that nothing more is to be learnt of it.
+    #[must_use]
+    pub fn is_given_up(&self, at: usize) -> bool {
+        self.slots.get(at).is_some_and(|slot| slot.is_given_up)
+    }
+
+    /// Nobody can read a key, however often it is tried.
+    pub fn give_up(&mut self, at: usize) -> Verdict {
+        let Some(slot) = self.slots.get_mut(at) else {
+            return Verdict::Wrong;
+        };
+        slot.is_given_up = true;
+        slot.is_lost = true;
+        match slot.older.is_empty() {
+            true => Verdict::Lost,
+            false => Verdict::Stranded,
         }
     }
 

@@ -118,6 +118,7 @@ fn line(
         ("longest_write_ms", shown(every_window)),
         ("calm_longest_write_ms", shown(outcome.calm_ms.clone())),
         ("undone", tally.undone.to_string()),
+        ("stranded", tally.stranded.to_string()),
         ("cut_bytes", outcome.cut_bytes.to_string()),
         ("log_syncs", outcome.syncs.to_string()),
         ("log_syncs_per_1000_puts", format!("{syncs:.1}")),

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::chaos::filler::Filler;
-use crate::chaos::ledger::{Ledger, Span, Verdict};
+use crate::chaos::ledger::{Ledger, Span};
 use crate::chaos::load::{Load, Seen, TENANT, addrs, connect, key, replicas};
 use crate::chaos::masters::{PATIENCE, until_whole};
 use crate::chaos::probe::Probe;
@@ -250,7 +250,8 @@ impl Run<'_> {
         // What may go back the ledgers know by now.
         let spans = watch::Sender::new(Span::default()).subscribe();
         for ledger in &mut left.ledgers {
-            let mut keys: Vec<usize> = (0..ledger.len()).collect();
+            let is_open = |at: &usize| !ledger.is_given_up(*at);
+            let mut keys: Vec<usize> = (0..ledger.len()).filter(is_open).collect();
             for _ in 0..READS {
                 let mut failed = Vec::new();
                 for some in keys.chunks(JUDGED) {
@@ -275,7 +276,8 @@ impl Run<'_> {
             }
             // Nobody can read it: for its owner it is lost.
             for at in keys {
-                self.outcome.tally.verdict(&ledger.key(at), &Verdict::Lost);
+                let verdict = ledger.give_up(at);
+                self.outcome.tally.verdict(&ledger.key(at), &verdict);
             }
         }
         left.history.extend(record.finish());
@@ -369,8 +371,8 @@ impl Run<'_> {
             .collect();
         format!(
             "{} {}/{}: first put after {:.3} s, whole after {:.1} s, longest write {} ms (calm \
-             {:.0}); so far {} puts, {} gets, {} gets failed, longest get {:.0} ms, undone {}, \
-             lost {}, wrong {}, checked {}, violated {}, errors {:?}",
+             {:.0}); so far {} puts, {} gets, {} gets failed, longest get {:.0} ms, undone {} \
+             (stranded {}), lost {}, wrong {}, checked {}, violated {}, errors {:?}",
             self.plan.fault,
             round + 1,
             self.plan.rounds,
@@ -383,6 +385,7 @@ impl Run<'_> {
             found.tally.gets_failed,
             found.tally.longest_get_ms,
             found.tally.undone,
+            found.tally.stranded,
             found.tally.lost,
             found.tally.wrong,
             found.checked,

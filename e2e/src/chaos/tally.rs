@@ -29,6 +29,8 @@ pub struct Tally {
     pub lost: u64,
     /// Acknowledged writes that went back, where the sync policy allows that.
     pub undone: u64,
+    /// Of these, writes that went back to an object that nobody can read.
+    pub stranded: u64,
     /// Reads of bytes that the key may not hold.
     pub wrong: u64,
     /// Failed operations by operation and reason.
@@ -46,6 +48,7 @@ impl Tally {
                 self.undone += 1;
                 return;
             }
+            Verdict::Stranded => self.stranded += 1,
             Verdict::Lost => self.lost += 1,
             Verdict::Wrong => self.wrong += 1,
         }
@@ -92,6 +95,7 @@ impl Tally {
         self.writes.extend_from_slice(&other.writes);
         self.lost += other.lost;
         self.undone += other.undone;
+        self.stranded += other.stranded;
         self.wrong += other.wrong;
         for (name, count) in &other.errors {
             *self.errors.entry(name.clone()).or_default() += count;
