@@ -25,6 +25,8 @@ const WRITERS: u64 = 4;
 const JUDGED: usize = 256;
 /// A sync of a disk that is to lose its power takes so long at least.
 const SYNC_MS: u64 = 50;
+/// The same where each put waits for syncs.
+const ALWAYS_SYNC_MS: u64 = 10;
 /// How often a key is read again that could not be read, before that is a finding.
 const READS: usize = 5;
 
@@ -153,7 +155,11 @@ impl Run<'_> {
         until_whole(&self.scene.pool)?;
         if self.plan.fault.cuts_power() {
             // So that there is something that is not durable.
-            let sync_ms = SYNC_MS + self.dice.below(SYNC_MS);
+            let least_ms = match self.plan.fault.syncs_always() {
+                true => ALWAYS_SYNC_MS,
+                false => SYNC_MS,
+            };
+            let sync_ms = least_ms + self.dice.below(least_ms);
             for master in &self.scene.masters {
                 master.control.slow_disk(sync_ms, 0)?;
             }

@@ -5,7 +5,8 @@
 //!
 //! Where answers take longer than the pauses between two tries, two candidates would depose each
 //! other for seconds, each with a higher term. So one that voted for another gives it time to win,
-//! and one that stood in vain waits longer each time.
+//! and one that stood in vain waits longer each time: a vote is synced before it is answered, by the
+//! candidate and by the other one, and a slow disk takes its time for that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -57,7 +58,7 @@ impl Voters {
 }
 
 /// The pause after a try in vain doubles so often at most.
-const DOUBLINGS_MAX: u32 = 2;
+const DOUBLINGS_MAX: u32 = 3;
 
 /// Stands for election whenever it is time, until it is dropped.
 pub(super) async fn stand<T: Transport>(desk: PeerDesk, network: Network<T>, seed: u64) {
@@ -79,7 +80,10 @@ pub(super) async fn stand<T: Transport>(desk: PeerDesk, network: Network<T>, see
         // Alone it has promised nothing to anybody.
         let wait_ms = (desk.election_ms + patience_ms).saturating_sub(silent_ms);
         let voted = desk.heard.voted_ms();
-        let yields_ms = voted.map_or(0, |at_ms| at_ms + 2 * step_ms + patience_ms);
+        let doublings = tries.saturating_sub(1).min(DOUBLINGS_MAX);
+        let yields_ms = voted.map_or(0, |at_ms| {
+            at_ms + ((2 * step_ms) << doublings) + patience_ms
+        });
         let wait_ms = wait_ms.max(yields_ms.saturating_sub(now_ms));
         if !voters.others.is_empty() && wait_ms > 0 {
             sleep(Duration::from_millis(wait_ms)).await;
