@@ -49,7 +49,7 @@ bench: ## Measure against raw sockets and memcpy (ONLY=kv.remote, PEER=1 install
 	@scripts/need.sh
 	$(if $(PEER),@scripts/peer.sh '$(BUILT)/bench/peer')
 # The harness starts the program that stands beside it.
-	cargo build --release --package larder-cli --package larder-e2e --bin larder --bin bench
+	cargo build --release --package larder-cli --package larder-e2e --bin larder --bin bench --bin chaos
 	'$(BUILT)/release/bench' --results '$(BUILT)/bench/results.jsonl' \
 	$(if $(ONLY),--only '$(ONLY)') $(if $(PEER),--peer-python '$(BUILT)/bench/peer/bin/python')
 

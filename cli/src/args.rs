@@ -345,6 +345,20 @@ pub(crate) struct Up {
     /// What the processes log, as in info,larder_master=debug.
     #[arg(long, default_value = "info")]
     pub(crate) log_filter: String,
+    /// Addresses where the masters listen instead of loopback, one each: for tests whose masters
+    /// have network namespaces of their own.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    pub(crate) master_hosts: Vec<std::net::IpAddr>,
+    /// More sections of the masters' configuration, as one JSON object: for tests.
+    #[arg(long, hide = true, value_parser = parse_sections)]
+    pub(crate) master_sections: Option<Sections>,
+}
+
+/// Sections of a configuration by name.
+pub(crate) type Sections = serde_json::Map<String, serde_json::Value>;
+
+fn parse_sections(text: &str) -> Result<Sections, serde_json::Error> {
+    serde_json::from_str(text)
 }
 
 /// Arguments of the programs that `up` starts.

@@ -62,6 +62,9 @@ pub fn larder() -> Result<PathBuf> {
     Ok(found.join("larder"))
 }
 
+/// Folders of one name that are left by processes that were killed, at most.
+const HOMES_MAX: u32 = 64;
+
 /// A running pool. Dropping it takes the pool down.
 #[derive(Debug)]
 pub struct Pool {
@@ -78,19 +81,45 @@ impl Pool {
     /// # Errors
     /// With all that `larder up` printed, if it fails.
     pub fn start(label: &str, file: &str) -> Result<Self> {
+        Self::start_in(&Self::new_home(label)?, file, |_| {})
+    }
+
+    /// A folder for all files of a pool; the pool's run folder is `run` in it.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new_home(label: &str) -> Result<PathBuf> {
         // Short: a Unix socket's path may have 107 bytes.
-        let home = std::env::temp_dir().join(format!("larder-{label}-{}", std::process::id()));
-        std::fs::create_dir_all(&home)?;
+        let own = std::process::id();
+        for number in 0..HOMES_MAX {
+            let home = std::env::temp_dir().join(format!("larder-{label}-{own}-{number}"));
+            match std::fs::create_dir(&home) {
+                Ok(()) => return Ok(home),
+                // Of a process that has the same number in another namespace, or had it.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).context(home.display().to_string()),
+            }
+        }
+        bail!("{HOMES_MAX} folders of {label} are left; remove them")
+    }
+
+    /// Starts a pool in a folder of [`Self::new_home`]. `prepare` may add arguments and environment
+    /// to `larder up`; the pool's processes have its environment.
+    ///
+    /// # Errors
+    /// With all that `larder up` printed, if it fails.
+    pub fn start_in(home: &Path, file: &str, prepare: impl FnOnce(&mut Command)) -> Result<Self> {
         let path = home.join("pool.yaml");
         std::fs::write(&path, file)?;
-        let folder = home.join("run");
-        let output = Command::new(larder()?)
-            .args(["up", "--detach", "--output", "json", "-f"])
+        let (home, folder) = (home.to_owned(), home.join("run"));
+        let mut up = Command::new(larder()?);
+        up.args(["up", "--detach", "--output", "json", "-f"])
             .arg(&path)
             .arg("--dir")
             .arg(&folder)
-            .stdin(Stdio::null())
-            .output()?;
+            .stdin(Stdio::null());
+        prepare(&mut up);
+        let output = up.output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() {
             bail!(

@@ -1,6 +1,7 @@
 //! What is to be started, from a pool file: pure.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use larder_crds::{Access, Borrowing, Figures, OnExceed, PoolFile, QuotaSettings, TenantSettings};
@@ -40,6 +41,8 @@ pub(crate) struct Plan {
 pub(crate) struct MasterPlan {
     /// Its name.
     pub(crate) name: String,
+    /// Where it listens.
+    pub(crate) host: IpAddr,
     /// Port for clients, agents and the other masters; 0 = any, of an only master.
     pub(crate) client_port: u16,
     /// Port for administration; 0 = any, of an only master.
@@ -49,7 +52,7 @@ pub(crate) struct MasterPlan {
 impl MasterPlan {
     /// Where clients reach it.
     pub(super) fn client_addr(&self) -> String {
-        loopback(self.client_port)
+        SocketAddr::new(self.host, self.client_port).to_string()
     }
 }
 
@@ -77,12 +80,16 @@ impl Plan {
                 0 => (args.client_port, args.admin_port),
                 _ => (0, 0),
             };
+            let host = args.master_hosts.get(n as usize).copied();
             MasterPlan {
                 name: format!("{}-master-{n}", pool.name),
+                host: host.unwrap_or(Ipv4Addr::LOCALHOST.into()),
                 client_port: named(client_port),
                 admin_port: named(admin_port),
             }
         });
+        let mut master_sections = pool.master.sections(false);
+        master_sections.extend(args.master_sections.clone().unwrap_or_default());
         Self {
             pool: pool.name.clone(),
             masters: masters.collect(),
@@ -92,7 +99,7 @@ impl Plan {
             dram_bytes: pool.node_dram_bytes,
             slab_bytes: pool.slab_bytes,
             replica_factor: pool.replica_factor,
-            master_sections: pool.master.sections(false),
+            master_sections,
             log_filter: args.log_filter.clone(),
         }
     }
@@ -104,7 +111,7 @@ impl Plan {
             "pool": self.pool,
             "name": name,
             "client_addr": master.client_addr(),
-            "admin_addr": loopback(master.admin_port),
+            "admin_addr": SocketAddr::new(master.host, master.admin_port),
             "state_dir": folder.join(&format!("state/{name}")),
             "root_key_file": folder.join("keys/root.key"),
             "identities_file": folder.join("config/identities.json"),
@@ -356,6 +363,8 @@ spec:
             client_port: 0,
             admin_port: 7001,
             log_filter: "info".to_owned(),
+            master_hosts: Vec::new(),
+            master_sections: None,
         }
     }
 

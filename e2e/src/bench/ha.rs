@@ -4,9 +4,10 @@
 //! would take part in each election.
 
 use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use larder_client::{Client, PutMode};
 use tokio::runtime::Runtime;
 
@@ -14,14 +15,28 @@ use crate::bench::pair::quartiles;
 use crate::bench::report::{Line, Report};
 use crate::chaos::ledger::value;
 use crate::chaos::load::{BATCH, TENANT, addrs, connect, key, pinned};
-use crate::chaos::masters::{leader, until_whole};
-use crate::chaos::{Fault, Plan, report, round};
-use crate::pool::Pool;
+use crate::chaos::masters::{leader, log_syncs, until_whole};
+use crate::chaos::{Fault, report};
+use crate::pool::{Pool, larder};
 use crate::proc;
 
 /// The faults of `make bench`; `chaos` knows more.
-const FAULTS: [Fault; 2] = [Fault::Kill9, Fault::Pause];
+const FAULTS: [Fault; 9] = [
+    Fault::Kill9,
+    Fault::Pause,
+    Fault::Partition,
+    Fault::DiskFull,
+    Fault::PowerOne,
+    Fault::PowerAll,
+    Fault::Clock,
+    Fault::Switchover,
+    Fault::FollowerCut,
+];
+/// Injections and acknowledged puts of each, as the bars have it.
+const ROUNDS: &str = "20";
+const PUTS: &str = "110000";
 const REPLICAS: &str = "ha.put.3_replicas";
+const SYNCS: &str = "ha.log_syncs_per_1000_puts";
 
 /// Pairs of a cell with one master and one with three.
 const PAIRS: u32 = 11;
@@ -33,7 +48,7 @@ const CLIENTS: usize = 4;
 #[must_use]
 pub fn names() -> Vec<String> {
     let mut names: Vec<String> = FAULTS.into_iter().flat_map(report::names).collect();
-    names.push(REPLICAS.to_owned());
+    names.extend([REPLICAS, SYNCS].map(str::to_owned));
     names
 }
 
@@ -50,37 +65,33 @@ pub fn measure(only: &str, report: &mut Report) -> Result<()> {
             faults(fault, only, report)?;
         }
     }
-    if REPLICAS.starts_with(only) {
-        report.add(replicas()?)?;
+    if REPLICAS.starts_with(only) || SYNCS.starts_with(only) {
+        for line in replicas()? {
+            report.add(line)?;
+        }
     }
     Ok(())
 }
 
-/// The plan of a fault as the bars have it: 20 injections, 10^5 puts, a pool that evicts.
-#[must_use]
-pub const fn plan(fault: Fault) -> Plan {
-    Plan {
-        fault,
-        seed: 1,
-        rounds: 20,
-        puts_per_round: 5_500,
-        pause: Duration::from_secs(3),
-        full: true,
-    }
-}
-
+/// Runs the program `chaos`, which makes namespaces of its own.
 fn faults(fault: Fault, only: &str, out: &mut Report) -> Result<()> {
-    let plan = plan(fault);
-    let pool = Pool::start("bench-ha", &crate::chaos::pool_file("bench", 3, 512))?;
-    let outcome = round::run(&pool, &plan, |text| eprintln!("{text}"))?;
-    for finding in &outcome.tally.findings {
-        eprintln!("{finding}");
-    }
-    for line in report::lines(&plan, &outcome) {
+    let chaos = larder()?.with_file_name("chaos");
+    let output = Command::new(&chaos)
+        .args(["--fault", fault.name(), "--rounds", ROUNDS, "--puts", PUTS])
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("{} is not built", chaos.display()))?;
+    for text in String::from_utf8_lossy(&output.stdout).lines() {
+        let line: Line = serde_json::from_str(text)?;
         if line.name.starts_with(only) {
             out.add(line)?;
         }
     }
+    ensure!(
+        output.status.success(),
+        "chaos --fault {fault}: {}",
+        output.status
+    );
     Ok(())
 }
 
@@ -94,7 +105,7 @@ struct Side {
 impl Side {
     fn start(masters: usize, runtime: &Runtime) -> Result<Self> {
         let label = format!("bench-{masters}");
-        let pool = Pool::start(&label, &crate::chaos::pool_file(&label, masters, 256))?;
+        let pool = Pool::start(&label, &crate::chaos::pool_file(&label, masters, 2, 256))?;
         let mut clients = Vec::with_capacity(CLIENTS);
         for _ in 0..CLIENTS {
             clients.push(runtime.block_on(connect(&pool, TENANT, addrs(&pool)))?);
@@ -106,9 +117,10 @@ impl Side {
         })
     }
 
-    /// Processor time of the leader for a put, in us.
-    fn cell(&mut self, runtime: &Runtime) -> Result<f64> {
+    /// Processor time of the leader for a put, in us, and syncs of all logs for 1,000 puts.
+    fn cell(&mut self, runtime: &Runtime) -> Result<[f64; 2]> {
         let pid = leader(&until_whole(&self.pool)?)?.pid;
+        let syncs = log_syncs(&self.pool)?;
         let cell = self.cells;
         self.cells += 1;
         let before = proc::cpu_exact(pid)?;
@@ -122,11 +134,13 @@ impl Side {
             puts += done??;
         }
         let used = proc::cpu_exact(pid)?.saturating_sub(before);
+        let syncs = log_syncs(&self.pool)? - syncs;
         for client in &self.clients {
             let client = client.with_deadline(Duration::from_secs(20));
             runtime.block_on(client.remove_prefix(format!("cell/{cell}/").as_bytes(), false))?;
         }
-        Ok(used.as_secs_f64() * 1e6 / f64::from(puts))
+        let puts = f64::from(puts);
+        Ok([used.as_secs_f64() * 1e6 / puts, syncs * 1e3 / puts])
     }
 }
 
@@ -145,7 +159,7 @@ async fn put_all(client: Client, prefix: String) -> Result<u32> {
     Ok(puts)
 }
 
-fn replicas() -> Result<Line> {
+fn replicas() -> Result<Vec<Line>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -156,16 +170,19 @@ fn replicas() -> Result<Line> {
     one.cell(&runtime)?;
     three.cell(&runtime)?;
     let (mut ratios, mut alone, mut replicated) = (Vec::new(), Vec::new(), Vec::new());
+    let mut all_syncs = Vec::new();
     for _ in 0..PAIRS {
-        let (a, b) = (one.cell(&runtime)?, three.cell(&runtime)?);
+        let ([a, _], [b, syncs]) = (one.cell(&runtime)?, three.cell(&runtime)?);
         ensure!(a > 0.0, "the kernel counts no processor time");
         ratios.push(b / a);
         alone.push(a);
         replicated.push(b);
+        all_syncs.push(syncs);
     }
     let [low, median, high] = quartiles(ratios);
     let [_, alone, _] = quartiles(alone);
     let [_, replicated, _] = quartiles(replicated);
+    let [few, syncs, many] = quartiles(all_syncs);
     let config = [
         ("batch", BATCH.to_string()),
         ("clients", CLIENTS.to_string()),
@@ -173,19 +190,26 @@ fn replicas() -> Result<Line> {
         ("sync", "Interval".to_owned()),
         ("leader_us_per_put.1", format!("{alone:.2}")),
         ("leader_us_per_put.3", format!("{replicated:.2}")),
+        ("log_syncs_per_1000_puts", format!("{syncs:.2}")),
     ];
-    Ok(Line {
-        name: REPLICAS.to_owned(),
-        value: median,
-        unit: "x".to_owned(),
-        ratios: BTreeMap::new(),
-        ratios_cpu: BTreeMap::new(),
-        samples: usize::try_from(PAIRS)?,
-        spread: [low, high],
-        cpu_us_per_op: replicated,
-        config: config
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect(),
-    })
+    let line = |name: &str, value: f64, unit: &str, spread: [f64; 2]| -> Result<Line> {
+        Ok(Line {
+            name: name.to_owned(),
+            value,
+            unit: unit.to_owned(),
+            ratios: BTreeMap::new(),
+            ratios_cpu: BTreeMap::new(),
+            samples: usize::try_from(PAIRS)?,
+            spread,
+            cpu_us_per_op: replicated,
+            config: config
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect(),
+        })
+    };
+    Ok(vec![
+        line(REPLICAS, median, "x", [low, high])?,
+        line(SYNCS, syncs, "syncs", [few, many])?,
+    ])
 }

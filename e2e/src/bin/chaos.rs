@@ -1,14 +1,18 @@
 //! `chaos`: faults on the masters of a pool of real processes under full load, and what they cost.
 
+use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use larder_e2e::chaos::{Fault, Plan, report, round};
-use larder_e2e::pool::Pool;
+use larder_e2e::chaos::scene::Scene;
+use larder_e2e::chaos::{Fault, Plan, network, report, round};
+use serde_json::json;
 
-/// Kills and stops masters while clients put and get, and looks for lost puts and wrong reads.
+/// Does to masters and agents what may happen to them while clients put and get, and looks for lost
+/// puts and wrong reads. As root it runs in namespaces of its own, with a network for each master.
 #[derive(Debug, Parser)]
 struct Args {
     /// Moments, victims and keys follow from it.
@@ -17,49 +21,103 @@ struct Args {
     /// Injections of each fault.
     #[arg(long, default_value_t = 20)]
     rounds: u32,
-    /// Acknowledged puts of each injection, at least.
-    #[arg(long, default_value_t = 5_500)]
+    /// Acknowledged puts of all injections of a fault together, at least.
+    #[arg(long, default_value_t = 110_000)]
     puts: u64,
-    /// kill9, pause, standby_kill9, all_kill9, or all of them.
+    /// A fault by its name, several with commas between, or all of them.
     #[arg(long, default_value = "all")]
     fault: String,
-    /// How long a stopped leader sleeps, in ms.
+    /// How long a fault lasts that ends by itself, in ms; those that are named for 30 s last 30 s.
     #[arg(long, default_value_t = 3_000)]
-    pause_ms: u64,
+    length_ms: u64,
     /// Leave the pool empty instead of filling it to its high watermark.
     #[arg(long)]
     empty: bool,
+    /// Where the timeline of the injections is written, as one JSON object a line.
+    #[arg(long)]
+    timeline: Option<PathBuf>,
+    /// Leave the pool's files for a look at them.
+    #[arg(long)]
+    keep: bool,
+    /// It runs in namespaces of its own already.
+    #[arg(long, hide = true)]
+    inside: bool,
 }
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
+    if !args.inside {
+        match network::check() {
+            Ok(()) => {
+                let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+                arguments.push("--inside".to_owned());
+                match network::private(&arguments)? {}
+            }
+            Err(why) => eprintln!("without networks for the masters: {why:#}"),
+        }
+    }
     let faults = match args.fault.as_str() {
         "all" => Fault::ALL.to_vec(),
-        one => vec![one.parse().map_err(anyhow::Error::msg)?],
+        some => some
+            .split(',')
+            .map(|one| one.parse().map_err(anyhow::Error::msg))
+            .collect::<Result<_>>()?,
     };
     let mut is_clean = true;
     for fault in faults {
-        let plan = Plan {
-            fault,
-            seed: args.seed,
-            rounds: args.rounds,
-            puts_per_round: args.puts,
-            pause: Duration::from_millis(args.pause_ms),
-            full: !args.empty,
-        };
-        let pool = Pool::start("chaos", &larder_e2e::chaos::pool_file("chaos", 3, 512))?;
-        let outcome = round::run(&pool, &plan, |text| eprintln!("{text}"))?;
-        for line in report::lines(&plan, &outcome) {
-            println!("{}", serde_json::to_string(&line)?);
+        if fault.needs_network() && !args.inside {
+            eprintln!("{fault} is left out: it needs networks for the masters");
+            continue;
         }
-        for finding in &outcome.tally.findings {
-            eprintln!("{finding}");
-        }
-        is_clean &= outcome.tally.lost == 0 && outcome.tally.wrong == 0;
+        is_clean &= one(&args, fault)?;
     }
     Ok(if is_clean {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+fn one(args: &Args, fault: Fault) -> Result<bool> {
+    let plan = Plan {
+        fault,
+        seed: args.seed,
+        rounds: args.rounds,
+        puts_per_round: args.puts.div_ceil(u64::from(args.rounds.max(1))),
+        length: Duration::from_millis(args.length_ms),
+        full: !args.empty,
+    };
+    let mut scene = Scene::start(&format!("chaos-{fault}"), &plan, args.inside)?;
+    let outcome = match round::run(&mut scene, &plan, |text| eprintln!("{text}")) {
+        Err(error) if args.keep => {
+            eprintln!("{error:#}; kept: {}", scene.pool.home().display());
+            std::mem::forget(scene);
+            return Ok(false);
+        }
+        outcome => outcome?,
+    };
+    for line in report::lines(&plan, &outcome) {
+        println!("{}", serde_json::to_string(&line)?);
+    }
+    if let Some(path) = &args.timeline {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.create(true).append(true).open(path)?;
+        for moment in &outcome.timeline {
+            let line = json!({ "fault": fault.name(), "moment": moment });
+            writeln!(file, "{line}")?;
+        }
+    }
+    for finding in &outcome.tally.findings {
+        eprintln!("{finding}");
+    }
+    if fault.loses_all() {
+        let lost = outcome.tally.lost;
+        eprintln!("{fault}: {lost} lost, as expected: all masters lost their disks");
+    }
+    let is_clean = outcome.is_clean(&plan);
+    if !is_clean && args.keep {
+        eprintln!("kept: {}", scene.pool.home().display());
+        std::mem::forget(scene);
+    }
+    Ok(is_clean)
 }

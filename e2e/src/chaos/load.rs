@@ -11,12 +11,14 @@ use anyhow::{Context, Result};
 use larder_client::{
     Attributes, Client, ClientOptions, Credential, Key, Pin, PutMode, PutOptions, Reason,
 };
+use larder_sim::history::{Call, Operation, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::chaos::Dice;
-use crate::chaos::ledger::{Ledger, Verdict, value};
+use crate::chaos::ledger::{Ledger, Span, Verdict, value};
+use crate::chaos::record::{Record, got, written};
 use crate::chaos::tally::Tally;
+use crate::chaos::{Dice, Plan, now_ns};
 use crate::pool::Pool;
 
 /// Keys of a batch of puts.
@@ -65,8 +67,16 @@ pub fn key(text: &str) -> Result<Key> {
 /// Options of the load's puts.
 #[must_use]
 pub fn pinned(mode: PutMode) -> PutOptions {
+    copied(mode, 1)
+}
+
+/// The same with so many replicas.
+#[must_use]
+pub fn copied(mode: PutMode, replicas: u8) -> PutOptions {
     PutOptions {
         mode,
+        replicas: Some(replicas),
+        strict: true,
         attributes: Attributes {
             pin: Pin::Hard,
             ..Attributes::default()
@@ -79,26 +89,40 @@ pub fn pinned(mode: PutMode) -> PutOptions {
 #[derive(Debug)]
 pub struct Load {
     stop: watch::Sender<bool>,
+    spans: watch::Sender<Span>,
     puts: Arc<AtomicU64>,
-    writers: JoinSet<Result<(Ledger, Tally)>>,
-    readers: JoinSet<Result<Tally>>,
+    writers: JoinSet<Result<(Ledger, Tally, Record)>>,
+    readers: JoinSet<Result<(Tally, Record)>>,
+}
+
+/// What came of a load.
+#[derive(Debug)]
+pub struct Ended {
+    /// What the writers know of their keys.
+    pub ledgers: Vec<Ledger>,
+    /// What all counted.
+    pub tally: Tally,
+    /// What all saw.
+    pub history: Vec<Operation>,
 }
 
 impl Load {
     /// Starts writers, with numbers from `first` on, and a reader for each. The clients are
-    /// connected before it returns. After `puts_max` acknowledged puts the writers only read, so
-    /// that healing may take long without filling the pool.
+    /// connected before it returns. After twice the plan's puts the writers only read, so that
+    /// healing may take long without filling the pool; if it is about what writes cost, they then
+    /// write the same keys again and again.
     ///
     /// # Errors
     /// If a client cannot connect.
     pub async fn start(
         pool: &Pool,
         (first, writers): (u64, u64),
-        puts_max: u64,
+        plan: &Plan,
         dice: &mut Dice,
     ) -> Result<Self> {
         let mut load = Self {
             stop: watch::Sender::new(false),
+            spans: watch::Sender::default(),
             puts: Arc::default(),
             writers: JoinSet::new(),
             readers: JoinSet::new(),
@@ -110,8 +134,12 @@ impl Load {
                 ledger: Ledger::new(number),
                 dice: Dice::new(dice.roll()),
                 tally: Tally::default(),
+                record: Record::new(2 * number),
+                spans: load.spans.subscribe(),
+                replicas: replicas(plan),
                 puts: Arc::clone(&load.puts),
-                puts_max,
+                puts_max: 2 * plan.puts_per_round,
+                never_rests: plan.fault.times_writes(),
                 hand,
             };
             load.writers.spawn(writer.run(load.stop.subscribe()));
@@ -119,12 +147,19 @@ impl Load {
                 client: connect(pool, TENANT, addrs(pool)).await?,
                 dice: Dice::new(dice.roll()),
                 tally: Tally::default(),
+                record: Record::new(2 * number + 1),
+                spans: load.spans.subscribe(),
                 handed,
                 known: Vec::new(),
             };
             load.readers.spawn(reader.run(load.stop.subscribe()));
         }
         Ok(load)
+    }
+
+    /// What was acknowledged in this span may go back. Told before anybody can see it.
+    pub fn forgive(&self, span: Span) {
+        self.spans.send_replace(span);
     }
 
     /// Acknowledged puts so far.
@@ -137,19 +172,35 @@ impl Load {
     ///
     /// # Errors
     /// If one of them broke.
-    pub async fn stop(mut self) -> Result<(Vec<Ledger>, Tally)> {
+    pub async fn stop(mut self) -> Result<Ended> {
         self.stop.send_replace(true);
-        let (mut ledgers, mut all) = (Vec::new(), Tally::default());
+        let mut all = Ended {
+            ledgers: Vec::new(),
+            tally: Tally::default(),
+            history: Vec::new(),
+        };
         while let Some(ended) = self.writers.join_next().await {
-            let (ledger, tally) = ended??;
-            ledgers.push(ledger);
-            all.add(&tally);
+            let (ledger, tally, record) = ended??;
+            all.ledgers.push(ledger);
+            all.tally.add(&tally);
+            all.history.extend(record.finish());
         }
         while let Some(ended) = self.readers.join_next().await {
-            all.add(&ended??);
+            let (tally, record) = ended??;
+            all.tally.add(&tally);
+            all.history.extend(record.finish());
         }
-        Ok((ledgers, all))
+        // Somebody reads all that was written afterwards.
+        let span = *self.spans.borrow();
+        all.ledgers.iter_mut().for_each(|one| one.forgive(span));
+        Ok(all)
     }
+}
+
+/// Replicas of the load's objects.
+#[must_use]
+pub const fn replicas(plan: &Plan) -> u8 {
+    if plan.fault.hits_agents() { 2 } else { 1 }
 }
 
 struct Writer {
@@ -157,39 +208,59 @@ struct Writer {
     ledger: Ledger,
     dice: Dice,
     tally: Tally,
+    record: Record,
+    spans: watch::Receiver<Span>,
+    replicas: u8,
     puts: Arc<AtomicU64>,
     puts_max: u64,
-    hand: mpsc::Sender<Vec<(String, u64)>>,
+    never_rests: bool,
+    hand: mpsc::Sender<Vec<Known>>,
+}
+
+/// A key that stays as it is.
+#[derive(Clone, Debug)]
+struct Known {
+    key: String,
+    seed: u64,
+    acknowledged_ns: u64,
 }
 
 impl Writer {
-    async fn run(mut self, stop: watch::Receiver<bool>) -> Result<(Ledger, Tally)> {
+    async fn run(mut self, stop: watch::Receiver<bool>) -> Result<(Ledger, Tally, Record)> {
         for turn in 0_u64.. {
             if *stop.borrow() {
                 break;
             }
             if self.puts.load(Ordering::Relaxed) >= self.puts_max {
-                self.read_back().await?;
+                if self.never_rests {
+                    self.write_again(BATCH).await?;
+                } else {
+                    self.read_back().await?;
+                }
                 continue;
             }
             let fresh = (0..BATCH).map(|_| self.ledger.fresh()).collect();
             self.write(fresh, PutMode::Create).await?;
             if turn % 4 == 0 {
-                let some = self.some(|ledger, at| at % CHANGING == 0 && ledger.is_held(at));
-                let upsert = PutMode::Upsert { if_unleased: false };
-                self.write(some, upsert).await?;
+                self.write_again(SMALL_BATCH).await?;
             }
             if turn % 2 == 0 {
                 self.read_back().await?;
             }
         }
-        Ok((self.ledger, self.tally))
+        Ok((self.ledger, self.tally, self.record))
+    }
+
+    async fn write_again(&mut self, keys: usize) -> Result<()> {
+        let some = self.some(keys, |ledger, at| at % CHANGING == 0 && ledger.is_held(at));
+        let upsert = PutMode::Upsert { if_unleased: false };
+        self.write(some, upsert).await
     }
 
     /// Some keys of a kind, each once.
-    fn some(&mut self, is_wanted: impl Fn(&Ledger, usize) -> bool) -> Vec<usize> {
+    fn some(&mut self, keys: usize, is_wanted: impl Fn(&Ledger, usize) -> bool) -> Vec<usize> {
         let limit = self.ledger.len() as u64;
-        let mut some: Vec<usize> = (0..SMALL_BATCH)
+        let mut some: Vec<usize> = (0..keys)
             .filter_map(|_| usize::try_from(self.dice.below(limit)).ok())
             .filter(|at| is_wanted(&self.ledger, *at))
             .collect();
@@ -199,28 +270,37 @@ impl Writer {
     }
 
     async fn write(&mut self, keys: Vec<usize>, mode: PutMode) -> Result<()> {
+        let names: Vec<String> = keys.iter().map(|at| self.ledger.key(*at)).collect();
+        let seeds: Vec<u64> = keys.iter().map(|_| self.dice.roll()).collect();
         let mut items = Vec::with_capacity(keys.len());
-        let mut seeds = Vec::with_capacity(keys.len());
-        for at in &keys {
-            let seed = self.dice.roll();
-            seeds.push(seed);
-            items.push((key(&self.ledger.key(*at))?, value(seed)));
+        for (name, seed) in names.iter().zip(&seeds) {
+            items.push((key(name)?, value(*seed)));
         }
-        let done = self.client.put_batch_with(items, &pinned(mode)).await;
-        let mut steady = Vec::new();
-        let operation = if mode == PutMode::Create {
-            "put"
-        } else {
-            "upsert"
+        let (operation, call) = match mode {
+            PutMode::Create => ("put", Call::Put as fn(Value) -> Call),
+            PutMode::Upsert { .. } => ("upsert", Call::Upsert as fn(Value) -> Call),
         };
+        let calls = names.iter().zip(&seeds);
+        let calls = calls.map(|(name, seed)| (name.as_str(), call(Value(*seed))));
+        let open = self.record.begin(calls)?;
+        let began = now_ns();
+        let options = copied(mode, self.replicas);
+        let done = self.client.put_batch_with(items, &options).await;
+        let ended = now_ns();
+        self.record.end(open, done.iter().map(written))?;
+        let mut steady = Vec::new();
         let mut puts = 0;
-        for ((at, seed), result) in keys.into_iter().zip(seeds).zip(done) {
+        for (((at, key), seed), result) in keys.into_iter().zip(names).zip(seeds).zip(done) {
             match result {
                 Ok(_) => {
                     puts += 1;
-                    self.ledger.acknowledged(at, Some(seed));
+                    self.ledger.acknowledged(at, Some(seed), ended);
                     if at % CHANGING != 0 {
-                        steady.push((self.ledger.key(at), seed));
+                        steady.push(Known {
+                            key,
+                            seed,
+                            acknowledged_ns: ended,
+                        });
                     }
                 }
                 Err(error) => {
@@ -230,6 +310,11 @@ impl Writer {
             }
         }
         self.tally.puts += puts;
+        self.tally.writes.push((began, ended));
+        if puts > 0 {
+            let took_ms = Duration::from_nanos(ended - began).as_secs_f64() * 1e3;
+            self.tally.longest_write_ms = self.tally.longest_write_ms.max(took_ms);
+        }
         self.puts.fetch_add(puts, Ordering::Relaxed);
         // A reader that is behind misses these.
         let _ = self.hand.try_send(steady);
@@ -237,55 +322,82 @@ impl Writer {
     }
 
     async fn read_back(&mut self) -> Result<()> {
-        let some = self.some(|_, _| true);
-        judge(&self.client, &mut self.ledger, &some, &mut self.tally).await?;
+        let some = self.some(SMALL_BATCH, |_, _| true);
+        let seen = Seen {
+            ledger: &mut self.ledger,
+            tally: &mut self.tally,
+            record: &mut self.record,
+        };
+        seen.judge(&self.client, &some, &self.spans).await?;
         Ok(())
     }
 }
 
-/// Reads keys and judges them; those that could not be read come back.
-///
-/// # Errors
-/// If a key is too long.
-pub async fn judge(
-    client: &Client,
-    ledger: &mut Ledger,
-    some: &[usize],
-    tally: &mut Tally,
-) -> Result<Vec<usize>> {
-    let keys: Result<Vec<Key>> = some.iter().map(|at| key(&ledger.key(*at))).collect();
-    let start = Instant::now();
-    let read = client.get_batch(keys?).await;
-    let took_ms = start.elapsed().as_secs_f64() * 1e3;
-    let mut failed = Vec::new();
-    for (at, result) in some.iter().zip(read) {
-        tally.gets += 1;
-        let verdict = match &result {
-            Ok(bytes) => ledger.judge(*at, Some(bytes)),
-            Err(error) if error.reason() == Some(Reason::NotFound) => ledger.judge(*at, None),
-            Err(error) => {
-                tally.gets_failed += 1;
-                tally.error("get", error);
-                failed.push(*at);
-                continue;
-            }
-        };
-        tally.longest_get_ms = tally.longest_get_ms.max(took_ms);
-        tally.verdict(&ledger.key(*at), &verdict);
+/// Where what a reader sees is taken down.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// What it may be.
+    pub ledger: &'a mut Ledger,
+    /// What it was.
+    pub tally: &'a mut Tally,
+    /// All of it.
+    pub record: &'a mut Record,
+}
+
+impl Seen<'_> {
+    /// Reads keys and judges them; those that could not be read come back.
+    ///
+    /// # Errors
+    /// If a key is too long.
+    pub async fn judge(
+        self,
+        client: &Client,
+        some: &[usize],
+        spans: &watch::Receiver<Span>,
+    ) -> Result<Vec<usize>> {
+        let names: Vec<String> = some.iter().map(|at| self.ledger.key(*at)).collect();
+        let keys: Result<Vec<Key>> = names.iter().map(|name| key(name)).collect();
+        let calls = names.iter().map(|name| (name.as_str(), Call::Get));
+        let open = self.record.begin(calls)?;
+        let start = Instant::now();
+        let read = client.get_batch(keys?).await;
+        let took_ms = start.elapsed().as_secs_f64() * 1e3;
+        self.record.end(open, read.iter().map(got))?;
+        self.ledger.forgive(*spans.borrow());
+        let mut failed = Vec::new();
+        for (at, result) in some.iter().zip(read) {
+            self.tally.gets += 1;
+            let verdict = match &result {
+                Ok(bytes) => self.ledger.judge(*at, Some(bytes)),
+                Err(error) if error.reason() == Some(Reason::NotFound) => {
+                    self.ledger.judge(*at, None)
+                }
+                Err(error) => {
+                    self.tally.gets_failed += 1;
+                    self.tally.error("get", error);
+                    failed.push(*at);
+                    continue;
+                }
+            };
+            self.tally.longest_get_ms = self.tally.longest_get_ms.max(took_ms);
+            self.tally.verdict(&self.ledger.key(*at), &verdict);
+        }
+        Ok(failed)
     }
-    Ok(failed)
 }
 
 struct Reader {
     client: Client,
     dice: Dice,
     tally: Tally,
-    handed: mpsc::Receiver<Vec<(String, u64)>>,
-    known: Vec<(String, u64)>,
+    record: Record,
+    spans: watch::Receiver<Span>,
+    handed: mpsc::Receiver<Vec<Known>>,
+    known: Vec<Known>,
 }
 
 impl Reader {
-    async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<Tally> {
+    async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<(Tally, Record)> {
         while !*stop.borrow() {
             if self.known.is_empty() {
                 tokio::select! {
@@ -302,47 +414,59 @@ impl Reader {
             }
             self.read().await?;
         }
-        Ok(self.tally)
+        Ok((self.tally, self.record))
     }
 
-    fn learn(&mut self, some: Vec<(String, u64)>) {
+    fn learn(&mut self, some: Vec<Known>) {
         for one in some {
             if self.known.len() < KNOWN {
                 self.known.push(one);
             } else {
-                let at = usize::try_from(self.dice.below(KNOWN as u64)).unwrap_or_default();
+                let at = self.dice.place(KNOWN);
                 self.known[at] = one;
             }
         }
     }
 
     async fn read(&mut self) -> Result<()> {
-        let limit = self.known.len() as u64;
-        let picked: Vec<(String, u64)> = (0..SMALL_BATCH)
-            .map(|_| usize::try_from(self.dice.below(limit)).unwrap_or_default())
-            .map(|at| self.known[at].clone())
+        let length = self.known.len();
+        let picked: Vec<Known> = (0..SMALL_BATCH)
+            .map(|_| self.known[self.dice.place(length)].clone())
             .collect();
-        let keys: Result<Vec<Key>> = picked.iter().map(|(text, _)| key(text)).collect();
+        let keys: Result<Vec<Key>> = picked.iter().map(|one| key(&one.key)).collect();
+        let calls = picked.iter().map(|one| (one.key.as_str(), Call::Get));
+        let open = self.record.begin(calls)?;
         let start = Instant::now();
         let read = self.client.get_batch(keys?).await;
         let took_ms = start.elapsed().as_secs_f64() * 1e3;
-        for ((text, seed), result) in picked.into_iter().zip(read) {
+        self.record.end(open, read.iter().map(got))?;
+        let span = *self.spans.borrow();
+        for (one, result) in picked.into_iter().zip(read) {
             self.tally.gets += 1;
             let verdict = match result {
-                Ok(bytes) if bytes == value(seed) => Verdict::Right,
+                Ok(bytes) if bytes == value(one.seed) => Verdict::Right,
                 Ok(_) => Verdict::Wrong,
-                Err(error) if error.reason() == Some(Reason::NotFound) => Verdict::Lost,
+                Err(error) if error.reason() == Some(Reason::NotFound) => {
+                    let before = self.known.len();
+                    self.known.retain(|known| known.key != one.key);
+                    match span.holds(one.acknowledged_ns) {
+                        // It is told once.
+                        _ if self.known.len() == before => Verdict::Right,
+                        true => Verdict::Undone,
+                        false => Verdict::Lost,
+                    }
+                }
                 Err(error) => {
                     self.tally.gets_failed += 1;
                     self.tally.error("get", &error);
-                    let after = start.elapsed();
+                    let (key, after) = (&one.key, start.elapsed());
                     self.tally
-                        .finding(format!("get of {text} failed after {after:?}: {error}"));
+                        .finding(format!("get of {key} failed after {after:?}: {error}"));
                     continue;
                 }
             };
             self.tally.longest_get_ms = self.tally.longest_get_ms.max(took_ms);
-            self.tally.verdict(&text, &verdict);
+            self.tally.verdict(&one.key, &verdict);
         }
         Ok(())
     }

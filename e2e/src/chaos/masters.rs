@@ -1,8 +1,11 @@
 //! The masters of a pool as they are now, and signals to their processes.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use larder_telemetry::Metric;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::pool::{Document, MasterEntry, Pool};
@@ -83,4 +86,29 @@ pub fn kill(pids: &[u32]) -> Result<()> {
         signal(*pid, Signal::KILL)?;
     }
     Ok(())
+}
+
+/// How often all masters synced their logs, as their pages of metrics say.
+///
+/// # Errors
+/// If one does not answer.
+pub fn log_syncs(pool: &Pool) -> Result<f64> {
+    let mut all = 0.0;
+    for master in &status(pool)?.masters {
+        let mut stream = TcpStream::connect(&master.admin_addr)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let host = &master.admin_addr;
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let name = Metric::MasterLogSyncsTotal.spec().name;
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let value = line.and_then(|rest| rest.split_whitespace().next_back());
+        let value = value.with_context(|| format!("no {name} at {host}"))?;
+        all += value.parse::<f64>()?;
+    }
+    Ok(all)
 }

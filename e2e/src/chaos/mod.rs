@@ -2,76 +2,41 @@
 //! afterwards: which acknowledged puts are lost, which reads were wrong, what the fault cost.
 //!
 //! ```text
+//! fault    what is done, by name
+//! faults   disk, clock and power of each process
+//! network  a namespace for each master, and cut links
+//! scene    a pool with all of that
 //! ledger   what one writer knows of its own keys, and what a read of them may return
-//! load     writers and readers
+//! record   all that clients saw, for the history checker of crates/sim
+//! load     writers and readers          probe   a client that puts one key after another
 //! filler   keeps the pool at its high watermark
 //! tally    what they did and found
 //! masters  who leads, who follows; signals to their processes
 //! round    one injection: load, fault, first put, healing, judgement
+//! inject   what each fault does
 //! report   the figures of all rounds as lines
 //! ```
 
+pub mod fault;
+pub mod faults;
 pub mod filler;
+mod inject;
 pub mod ledger;
 pub mod load;
 pub mod masters;
+pub mod network;
 mod pool_file;
+mod probe;
+pub mod record;
 pub mod report;
 pub mod round;
+pub mod scene;
 pub mod tally;
 
+pub use fault::Fault;
 pub use pool_file::pool_file;
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
-
-/// What is done to the masters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The leader is killed.
-    Kill9,
-    /// The leader is stopped for a while and wakes again.
-    Pause,
-    /// A standby is killed.
-    Standby,
-    /// All masters are killed at once.
-    Down,
-}
-
-impl Fault {
-    /// Every fault, in the order in which `all` injects them.
-    pub const ALL: [Self; 4] = [Self::Kill9, Self::Pause, Self::Standby, Self::Down];
-
-    /// Its name in the names of results.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kill9 => "kill9",
-            Self::Pause => "pause",
-            Self::Standby => "standby_kill9",
-            Self::Down => "all_kill9",
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Fault {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|fault| fault.name() == text);
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("there is no fault '{text}'; choose one of {names} or all")
-        })
-    }
-}
 
 /// What a run of one fault does.
 #[derive(Clone, Debug)]
@@ -84,10 +49,29 @@ pub struct Plan {
     pub rounds: u32,
     /// Acknowledged puts of each round, at least.
     pub puts_per_round: u64,
-    /// How long a stopped leader sleeps.
-    pub pause: Duration,
+    /// How long a fault lasts that ends by itself, unless it always lasts 30 s.
+    pub length: Duration,
     /// Whether the pool is filled to its high watermark first and kept there.
     pub full: bool,
+}
+
+impl Plan {
+    /// How long the fault lasts.
+    #[must_use]
+    pub const fn length(&self) -> Duration {
+        match self.fault.is_long() {
+            true => Duration::from_secs(30),
+            false => self.length,
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC in ns: the clock of all stamps here and in the processes' controls.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
 }
 
 /// A small generator of our own, so that a seed means the same in every release: splitmix64.
@@ -114,19 +98,16 @@ impl Dice {
     pub const fn below(&mut self, limit: u64) -> u64 {
         self.roll() % limit
     }
+
+    /// A place in a list of this length, which is not 0.
+    pub fn place(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_fault_is_found_by_its_name() {
-        for fault in Fault::ALL {
-            assert_eq!(fault.name().parse(), Ok(fault));
-        }
-        assert!("flood".parse::<Fault>().is_err());
-    }
 
     #[test]
     fn a_seed_gives_the_same_dice_again() {

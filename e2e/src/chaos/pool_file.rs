@@ -2,10 +2,10 @@
 
 use crate::chaos::load::{FILLER, TENANT};
 
-/// A pool file for chaos: so many masters, two agents, a tenant whose objects are pinned.
+/// A pool file for chaos: so many masters and agents, a tenant whose objects are pinned.
 #[must_use]
-pub fn pool_file(name: &str, masters: usize, node_mib: u64) -> String {
-    let all_mib = 2 * node_mib;
+pub fn pool_file(name: &str, masters: usize, agents: u64, node_mib: u64) -> String {
+    let all_mib = agents * node_mib;
     let tenant = |id: &str, limits: &str| {
         format!(
             "---\napiVersion: larder.dev/v1alpha1\nkind: CacheTenant\nmetadata: {{name: {id}}}\n\
@@ -16,7 +16,7 @@ pub fn pool_file(name: &str, masters: usize, node_mib: u64) -> String {
     let (load, filler) = (tenant(TENANT, &limits), tenant(FILLER, ""));
     format!(
         "apiVersion: larder.dev/v1alpha1\nkind: CachePool\nmetadata: {{name: {name}}}\nspec:\n  \
-         masters: {{replicas: {masters}}}\n  nodes: {{count: 2}}\n  tiers: [{{name: dram, \
+         masters: {{replicas: {masters}}}\n  nodes: {{count: {agents}}}\n  tiers: [{{name: dram, \
          medium: Dram, size: {node_mib}Mi, slabSize: 16Mi}}]\n{load}{filler}"
     )
 }

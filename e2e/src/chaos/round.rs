@@ -3,27 +3,32 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use larder_client::{Client, ClientError, PutMode, Reason};
-use rustix::process::Signal;
+use larder_client::Reason;
+use larder_sim::history::{Call, History, Limits, Losses, Operation, check};
+use serde::Serialize;
 use tokio::runtime::Runtime;
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 
 use crate::chaos::filler::Filler;
-use crate::chaos::ledger::{Ledger, Verdict, value};
-use crate::chaos::load::{DEADLINE, Load, TENANT, addrs, connect, judge, key, pinned};
-use crate::chaos::masters::{PATIENCE, kill, leader, signal, standby, status, until_whole};
+use crate::chaos::ledger::{Ledger, Span};
+use crate::chaos::load::{Load, Seen, TENANT, addrs, connect, key, replicas};
+use crate::chaos::masters::{PATIENCE, until_whole};
+use crate::chaos::probe::Probe;
+use crate::chaos::record::{Record, removed};
+use crate::chaos::scene::Scene;
 use crate::chaos::tally::Tally;
-use crate::chaos::{Dice, Fault, Plan};
-use crate::pool::{Document, Pool};
+use crate::chaos::{Dice, Plan, now_ns};
 
 /// Writers, with a reader each.
 const WRITERS: u64 = 4;
 /// Keys of a call of the judgement.
 const JUDGED: usize = 256;
+/// A sync of a disk that is to lose its power takes so long at least.
+const SYNC_MS: u64 = 50;
+/// The same where each put waits for syncs.
+const ALWAYS_SYNC_MS: u64 = 10;
 /// How often a key is read again that could not be read, before that is a finding.
 const READS: usize = 5;
-/// Gets that wait at a stopped leader when it wakes.
-const WAITING: usize = 8;
 
 /// What came of a run.
 #[derive(Clone, Debug, Default)]
@@ -36,37 +41,80 @@ pub struct Outcome {
     pub first_put: Vec<Duration>,
     /// From each injection until all masters were there again.
     pub whole: Vec<Duration>,
-    /// Reads that waited at a leader which had been stopped, and what came of them.
+    /// Reads that waited at a leader which had been stopped or cut off, and what came of them.
     pub woken_reads: u64,
     /// Of these, how many failed; they may.
     pub woken_failed: u64,
+    /// The longest batch of writes before each injection, in ms.
+    pub calm_ms: Vec<f64>,
+    /// The longest batch of writes in each piece of time that the fault names, in ms.
+    pub windows: Vec<(&'static str, f64)>,
+    /// Bytes that losses of power took.
+    pub cut_bytes: u64,
+    /// Syncs of all masters' disks.
+    pub syncs: u64,
+    /// Operations that the history checker judged.
+    pub checked: u64,
+    /// Keys without an explanation.
+    pub violated: u64,
+    /// Keys that were too much for the checker.
+    pub undecided: u64,
+    /// What was done when.
+    pub timeline: Vec<Moment>,
+}
+
+/// A line of the timeline.
+#[derive(Clone, Debug, Serialize)]
+pub struct Moment {
+    /// Since the start of the run, in ms.
+    pub at_ms: u64,
+    /// The injection.
+    pub round: u32,
+    /// What was done, or seen.
+    pub what: String,
+}
+
+impl Outcome {
+    /// Whether nothing was found that the contract does not allow.
+    #[must_use]
+    pub const fn is_clean(&self, plan: &Plan) -> bool {
+        let lost = if plan.fault.loses_all() {
+            0
+        } else {
+            self.tally.lost
+        };
+        lost == 0 && self.tally.wrong == 0 && self.violated == 0 && self.undecided == 0
+    }
 }
 
 /// Runs the rounds of a plan on a pool. `said` hears a line after each.
 ///
 /// # Errors
 /// If the pool is not whole again after a fault, or a client breaks.
-pub fn run(pool: &Pool, plan: &Plan, mut said: impl FnMut(&str)) -> Result<Outcome> {
+pub fn run(scene: &mut Scene, plan: &Plan, mut said: impl FnMut(&str)) -> Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
     let filler = match plan.full {
-        true => Some(runtime.block_on(Filler::start(pool))?),
+        true => Some(runtime.block_on(Filler::start(&scene.pool))?),
         false => None,
     };
     let mut run = Run {
-        pool,
+        scene,
         plan,
         runtime,
         dice: Dice::new(plan.seed),
         writer: 0,
         outcome: Outcome::default(),
-        former: Vec::new(),
+        former: Former::default(),
+        windows: Vec::new(),
+        start: Instant::now(),
     };
     for round in 0..plan.rounds {
-        run.round()
-            .with_context(|| format!("round {round} of {plan:?}"))?;
+        run.round().with_context(|| {
+            format!("round {round} of {plan:?}: {:?}", run.outcome.tally.errors)
+        })?;
         said(&run.sentence(round));
     }
     let former = std::mem::take(&mut run.former);
@@ -74,56 +122,105 @@ pub fn run(pool: &Pool, plan: &Plan, mut said: impl FnMut(&str)) -> Result<Outco
     if let Some(filler) = filler {
         run.runtime.block_on(filler.stop());
     }
+    for master in &run.scene.masters {
+        run.outcome.syncs += master.control.seen()?[0];
+    }
     Ok(run.outcome)
 }
 
-struct Run<'a> {
-    pool: &'a Pool,
-    plan: &'a Plan,
-    runtime: Runtime,
-    dice: Dice,
+/// What the clients of a round left.
+#[derive(Default)]
+struct Former {
+    ledgers: Vec<Ledger>,
+    history: Vec<Operation>,
+}
+
+pub(super) struct Run<'a> {
+    pub(super) scene: &'a mut Scene,
+    pub(super) plan: &'a Plan,
+    pub(super) runtime: Runtime,
+    pub(super) dice: Dice,
     /// The number of the next writer.
     writer: u64,
-    outcome: Outcome,
-    /// What the writers of the round before left.
-    former: Vec<Ledger>,
+    pub(super) outcome: Outcome,
+    /// Of the round before.
+    former: Former,
+    /// Pieces of time of this round whose writes count, in ns.
+    pub(super) windows: Vec<(&'static str, u64, u64)>,
+    start: Instant,
 }
 
 impl Run<'_> {
     fn round(&mut self) -> Result<()> {
-        until_whole(self.pool)?;
-        // What two rounds leave must fit the pool beside what fills it.
-        let puts_max = 2 * self.plan.puts_per_round;
-        let load = Load::start(self.pool, (self.writer, WRITERS), puts_max, &mut self.dice);
+        until_whole(&self.scene.pool)?;
+        if self.plan.fault.cuts_power() {
+            // So that there is something that is not durable.
+            let least_ms = match self.plan.fault.syncs_always() {
+                true => ALWAYS_SYNC_MS,
+                false => SYNC_MS,
+            };
+            let sync_ms = least_ms + self.dice.below(least_ms);
+            for master in &self.scene.masters {
+                master.control.slow_disk(sync_ms, 0)?;
+            }
+        }
+        let pool = &self.scene.pool;
+        let load = Load::start(pool, (self.writer, WRITERS), self.plan, &mut self.dice);
         let load = self.runtime.block_on(load)?;
         self.writer += WRITERS;
-        let probe = connect(self.pool, TENANT, addrs(self.pool));
-        let mut probe = Probe::new(self.runtime.block_on(probe)?, self.writer);
+        let probe = connect(pool, TENANT, addrs(pool));
+        let probe = self.runtime.block_on(probe)?;
+        let mut probe = Probe::new(probe, self.writer, replicas(self.plan));
         self.writer += 1;
         // Its connections are open before the fault.
         self.runtime.block_on(probe.first_put(&mut self.dice))?;
         // The fault comes somewhere in the first half of the load.
         let early = self.plan.puts_per_round / 8;
-        let moment = early
-            + self
-                .dice
-                .below((self.plan.puts_per_round / 2 - early).max(1));
+        let range = (self.plan.puts_per_round / 2 - early).max(1);
+        let moment = early + self.dice.below(range);
         self.until_puts(&load, moment)?;
-        self.inject(&mut probe)?;
+        let injected_ns = now_ns();
+        self.inject(&mut probe, &load)?;
         self.until_puts(&load, self.plan.puts_per_round)?;
         let injected = probe.injected;
-        until_whole(self.pool)?;
+        until_whole(&self.scene.pool)?;
         self.outcome.whole.push(injected.elapsed());
-        let (mut ledgers, tally) = self.runtime.block_on(load.stop())?;
-        ledgers.push(probe.ledger);
-        self.outcome.tally.add(&tally);
+        self.note("all masters are there".to_owned());
+        if self.windows.is_empty() {
+            self.windows.push(("fault", injected_ns, now_ns()));
+        }
+        let mut ended = self.runtime.block_on(load.stop())?;
+        for (name, from_ns, to_ns) in std::mem::take(&mut self.windows) {
+            let longest = ended.tally.longest_write_in(from_ns, to_ns);
+            self.outcome.windows.push((name, longest));
+        }
+        let calm = ended.tally.longest_write_before(injected_ns);
+        self.outcome.calm_ms.push(calm);
+        ended.tally.writes.clear();
+        self.outcome.tally.add(&ended.tally);
         self.outcome.tally.add(&probe.tally);
         self.outcome.rounds += 1;
-        for ledger in &mut ledgers {
-            self.judged(ledger)?;
+        let mut left = Former {
+            ledgers: ended.ledgers,
+            history: ended.history,
+        };
+        left.ledgers.push(probe.ledger);
+        left.history.extend(probe.record.finish());
+        self.judged(&mut left)?;
+        if self.plan.fault.hits_agents() {
+            self.until_copied(&left.ledgers)?;
         }
-        let former = std::mem::replace(&mut self.former, ledgers);
+        let former = std::mem::replace(&mut self.former, left);
         self.settle(former)
+    }
+
+    /// Adds a line to the timeline.
+    pub(super) fn note(&mut self, what: String) {
+        self.outcome.timeline.push(Moment {
+            at_ms: u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX),
+            round: self.outcome.rounds,
+            what,
+        });
     }
 
     fn until_puts(&self, load: &Load, puts: u64) -> Result<()> {
@@ -138,141 +235,102 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn inject(&mut self, probe: &mut Probe) -> Result<()> {
-        let document = status(self.pool)?;
-        match self.plan.fault {
-            Fault::Kill9 => self.kill(&[leader(&document)?.pid], probe)?,
-            Fault::Standby => {
-                let at = usize::try_from(self.dice.below(2))?;
-                self.kill(&[standby(&document, at)?.pid], probe)?;
-            }
-            Fault::Down => {
-                let pids: Vec<u32> = document.masters.iter().map(|one| one.pid).collect();
-                self.kill(&pids, probe)?;
-            }
-            Fault::Pause => self.pause(&document, probe)?,
-        }
-        Ok(())
+    /// A client that takes its time.
+    fn patient(&self) -> Result<larder_client::Client> {
+        let pool = &self.scene.pool;
+        let client = self.runtime.block_on(connect(pool, TENANT, addrs(pool)))?;
+        Ok(client.with_deadline(Duration::from_secs(20)))
     }
 
-    fn kill(&mut self, pids: &[u32], probe: &mut Probe) -> Result<()> {
-        kill(pids)?;
-        self.first_put(probe)
+    /// The record of the next client.
+    fn record(&mut self) -> Record {
+        let record = Record::new(2 * self.writer);
+        self.writer += 1;
+        record
     }
 
-    /// The time until a put works again, from now on.
-    fn first_put(&mut self, probe: &mut Probe) -> Result<()> {
-        probe.injected = Instant::now();
-        let first = self.runtime.block_on(probe.first_put(&mut self.dice))?;
-        self.outcome.first_put.push(first);
-        Ok(())
-    }
-
-    /// Stops the leader, lets another one take over and change an object, and wakes it while
-    /// gets of that object wait in its socket.
-    fn pause(&mut self, document: &Document, probe: &mut Probe) -> Result<()> {
-        let paused = leader(document)?;
-        let stays = connect(self.pool, TENANT, vec![paused.client_addr.clone()]);
-        let stays = self.runtime.block_on(stays)?;
-        let at = self.runtime.block_on(probe.certain(&mut self.dice))?;
-        let text = probe.ledger.key(at);
-        let read = self.runtime.block_on(stays.get(key(&text)?));
-        let verdict = probe.ledger.judge(at, read.ok().as_deref());
-        self.outcome.tally.verdict(&text, &verdict);
-        signal(paused.pid, Signal::STOP)?;
-        let stopped = Instant::now();
-        let woken = self.while_paused(&stays, at, probe, stopped);
-        // Whatever came of it, it must not stay stopped.
-        signal(paused.pid, Signal::CONT)?;
-        for waiting in woken? {
-            self.outcome.woken_reads += 1;
-            let verdict = match self.runtime.block_on(waiting)? {
-                Ok(bytes) => probe.ledger.judge(at, Some(&bytes)),
-                Err(error) if error.reason() == Some(Reason::NotFound) => {
-                    probe.ledger.judge(at, None)
+    /// Reads every key of all writers.
+    fn judged(&mut self, left: &mut Former) -> Result<()> {
+        let client = self.patient()?;
+        let mut record = self.record();
+        // What may go back the ledgers know by now.
+        let spans = watch::Sender::new(Span::default()).subscribe();
+        for ledger in &mut left.ledgers {
+            let is_open = |at: &usize| !ledger.is_given_up(*at);
+            let mut keys: Vec<usize> = (0..ledger.len()).filter(is_open).collect();
+            for _ in 0..READS {
+                let mut failed = Vec::new();
+                for some in keys.chunks(JUDGED) {
+                    let mut tally = Tally::default();
+                    let seen = Seen {
+                        ledger,
+                        tally: &mut tally,
+                        record: &mut record,
+                    };
+                    let read = seen.judge(&client, some, &spans);
+                    failed.extend(self.runtime.block_on(read)?);
+                    // These gets have another deadline and tell nothing about those of the load.
+                    tally.gets = 0;
+                    tally.gets_failed = 0;
+                    tally.longest_get_ms = 0.0;
+                    self.outcome.tally.add(&tally);
                 }
-                Err(_) => {
-                    self.outcome.woken_failed += 1;
-                    continue;
+                keys = failed;
+                if keys.is_empty() {
+                    break;
                 }
-            };
-            let found = &mut self.outcome.tally;
-            if verdict != Verdict::Right {
-                found.finding("through a leader that had been stopped:".to_owned());
             }
-            found.verdict(&text, &verdict);
+            // Nobody can read it: for its owner it is lost.
+            for at in keys {
+                let verdict = ledger.give_up(at);
+                self.outcome.tally.verdict(&ledger.key(at), &verdict);
+            }
         }
+        left.history.extend(record.finish());
         Ok(())
     }
 
-    fn while_paused(
-        &mut self,
-        stays: &Client,
-        at: usize,
-        probe: &mut Probe,
-        stopped: Instant,
-    ) -> Result<Vec<JoinHandle<Result<bytes::Bytes, ClientError>>>> {
-        self.first_put(probe)?;
-        self.runtime.block_on(probe.change(at, &mut self.dice))?;
-        // It knows no other master: the woken one refuses it, and that it may.
-        let left = self.plan.pause.saturating_sub(stopped.elapsed());
-        let stays = stays.with_deadline(left + DEADLINE);
-        let name = key(&probe.ledger.key(at))?;
-        let mut waiting = Vec::with_capacity(WAITING);
-        for _ in 0..WAITING {
-            let (stays, name) = (stays.clone(), name.clone());
-            waiting.push(self.runtime.spawn(async move { stays.get(name).await }));
-        }
-        // The length of the fault.
-        std::thread::sleep(self.plan.pause.saturating_sub(stopped.elapsed()));
-        Ok(waiting)
-    }
-
-    /// Reads every key of a writer.
-    fn judged(&mut self, ledger: &mut Ledger) -> Result<()> {
-        let client = connect(self.pool, TENANT, addrs(self.pool));
-        let client = self.runtime.block_on(client)?;
-        let client = client.with_deadline(Duration::from_secs(20));
-        let mut left: Vec<usize> = (0..ledger.len()).collect();
-        for _ in 0..READS {
-            let mut failed = Vec::new();
-            for some in left.chunks(JUDGED) {
-                let mut tally = Tally::default();
-                let read = judge(&client, ledger, some, &mut tally);
-                failed.extend(self.runtime.block_on(read)?);
-                // These gets have another deadline and tell nothing about those of the load.
-                tally.gets = 0;
-                tally.gets_failed = 0;
-                tally.longest_get_ms = 0.0;
-                self.outcome.tally.add(&tally);
-            }
-            left = failed;
-            if left.is_empty() {
-                return Ok(());
+    /// Waits until everything has as many replicas as it was put with.
+    fn until_copied(&mut self, ledgers: &[Ledger]) -> Result<()> {
+        let client = self.patient()?;
+        let wanted = usize::from(replicas(self.plan));
+        let start = Instant::now();
+        let held = |ledger: &Ledger| -> Vec<String> {
+            let held = (0..ledger.len()).filter(|at| ledger.is_held(*at));
+            held.map(|at| ledger.key(at)).collect()
+        };
+        for text in ledgers.iter().flat_map(held) {
+            loop {
+                let stat = self.runtime.block_on(client.stat(key(&text)?));
+                if stat.is_ok_and(|stat| stat.agents.len() >= wanted) {
+                    break;
+                }
+                if start.elapsed() > PATIENCE {
+                    bail!("{text} has too few replicas after {PATIENCE:?}");
+                }
             }
         }
-        // Nobody can read it: for its owner it is lost.
-        for at in left {
-            self.outcome.tally.verdict(&ledger.key(at), &Verdict::Lost);
-        }
+        self.note("everything has its replicas".to_owned());
         Ok(())
     }
 
-    /// Reads what a former round left once more, removes it, and looks that it is gone.
-    fn settle(&mut self, former: Vec<Ledger>) -> Result<()> {
-        for mut ledger in former {
-            self.judged(&mut ledger)?;
-            let client = self
-                .runtime
-                .block_on(connect(self.pool, TENANT, addrs(self.pool)))?;
-            let client = client.with_deadline(Duration::from_secs(20));
+    /// Reads what a former round left once more, removes it, looks that it is gone, and judges all
+    /// that was seen of it.
+    fn settle(&mut self, mut former: Former) -> Result<()> {
+        self.judged(&mut former)?;
+        let client = self.patient()?;
+        let mut record = self.record();
+        for ledger in &mut former.ledgers {
             let all: Vec<usize> = (0..ledger.len()).collect();
             for some in all.chunks(JUDGED) {
-                let keys: Result<Vec<_>> = some.iter().map(|at| key(&ledger.key(*at))).collect();
-                let removed = self.runtime.block_on(client.remove_batch(keys?));
-                for (at, result) in some.iter().zip(removed) {
+                let names: Vec<String> = some.iter().map(|at| ledger.key(*at)).collect();
+                let keys: Result<Vec<_>> = names.iter().map(|name| key(name)).collect();
+                let open = record.begin(names.iter().map(|name| (name.as_str(), Call::Remove)))?;
+                let done = self.runtime.block_on(client.remove_batch(keys?));
+                record.end(open, done.iter().map(removed))?;
+                for (at, result) in some.iter().zip(done) {
                     match result {
-                        Ok(()) => ledger.acknowledged(*at, None),
+                        Ok(()) => ledger.acknowledged(*at, None, now_ns()),
                         Err(error) if error.reason() == Some(Reason::NotFound) => {
                             let verdict = ledger.judge(*at, None);
                             self.outcome.tally.verdict(&ledger.key(*at), &verdict);
@@ -284,7 +342,28 @@ impl Run<'_> {
                     }
                 }
             }
-            self.judged(&mut ledger)?;
+        }
+        former.history.extend(record.finish());
+        self.judged(&mut former)?;
+        self.check(former.history)
+    }
+
+    /// Judges whether one register per key could have told all that.
+    fn check(&mut self, operations: Vec<Operation>) -> Result<()> {
+        let fault = self.plan.fault;
+        if fault.may_undo() || fault.loses_all() {
+            return Ok(());
+        }
+        let report = check(
+            &History::new(operations)?,
+            &Losses::Never,
+            Limits::default(),
+        );
+        self.outcome.checked += report.operations as u64;
+        self.outcome.violated += report.violated as u64;
+        self.outcome.undecided += report.undecided as u64;
+        if !report.is_ok() {
+            self.outcome.tally.finding(report.to_string());
         }
         Ok(())
     }
@@ -292,94 +371,32 @@ impl Run<'_> {
     fn sentence(&self, round: u32) -> String {
         let found = &self.outcome;
         let last = |times: &[Duration]| times.last().map_or(0.0, Duration::as_secs_f64);
+        let windows = found.windows.iter().rev().take(2).rev();
+        let windows: Vec<String> = windows
+            .map(|(name, ms)| format!("{name} {ms:.0}"))
+            .collect();
         format!(
-            "{} {}/{}: first put after {:.3} s, whole after {:.1} s; so far {} puts, {} gets, {} \
-             gets failed, longest get {:.0} ms, lost {}, wrong {}, errors {:?}",
+            "{} {}/{}: first put after {:.3} s, whole after {:.1} s, longest write {} ms (calm \
+             {:.0}); so far {} puts, {} gets, {} gets failed, longest get {:.0} ms, undone {} \
+             (stranded {}), lost {}, wrong {}, checked {}, violated {}, errors {:?}",
             self.plan.fault,
             round + 1,
             self.plan.rounds,
             last(&found.first_put),
             last(&found.whole),
+            windows.join(", "),
+            found.calm_ms.last().copied().unwrap_or_default(),
             found.tally.puts,
             found.tally.gets,
             found.tally.gets_failed,
             found.tally.longest_get_ms,
+            found.tally.undone,
+            found.tally.stranded,
             found.tally.lost,
             found.tally.wrong,
+            found.checked,
+            found.violated,
             found.tally.errors,
-        )
-    }
-}
-
-/// A client that puts one key after another.
-struct Probe {
-    client: Client,
-    ledger: Ledger,
-    tally: Tally,
-    injected: Instant,
-}
-
-impl Probe {
-    fn new(client: Client, number: u64) -> Self {
-        Self {
-            client,
-            ledger: Ledger::new(number),
-            tally: Tally::default(),
-            injected: Instant::now(),
-        }
-    }
-
-    /// Puts fresh keys until one put succeeds; how long that took.
-    async fn first_put(&mut self, dice: &mut Dice) -> Result<Duration> {
-        let start = Instant::now();
-        while start.elapsed() < PATIENCE {
-            let at = self.ledger.fresh();
-            if self.put(at, PutMode::Create, dice.roll()).await? {
-                return Ok(start.elapsed());
-            }
-        }
-        bail!(
-            "no put succeeded within {PATIENCE:?}: {:?}",
-            self.tally.errors
-        )
-    }
-
-    async fn put(&mut self, at: usize, mode: PutMode, seed: u64) -> Result<bool> {
-        let name = key(&self.ledger.key(at))?;
-        match self.client.put_with(name, value(seed), &pinned(mode)).await {
-            Ok(_) => {
-                self.tally.puts += 1;
-                self.ledger.acknowledged(at, Some(seed));
-                Ok(true)
-            }
-            Err(error) => {
-                self.tally.error("probe", &error);
-                self.ledger.unknown(at, Some(seed));
-                Ok(false)
-            }
-        }
-    }
-
-    /// A key that certainly holds an object.
-    async fn certain(&mut self, dice: &mut Dice) -> Result<usize> {
-        self.first_put(dice).await?;
-        Ok(self.ledger.len() - 1)
-    }
-
-    /// Replaces an object, until that is acknowledged.
-    async fn change(&mut self, at: usize, dice: &mut Dice) -> Result<()> {
-        let start = Instant::now();
-        // The same bytes each time: without an answer it is known all the same what it holds.
-        let seed = dice.roll();
-        while start.elapsed() < PATIENCE {
-            let upsert = PutMode::Upsert { if_unleased: false };
-            if self.put(at, upsert, seed).await? {
-                return Ok(());
-            }
-        }
-        bail!(
-            "no upsert succeeded within {PATIENCE:?}: {:?}",
-            self.tally.errors
         )
     }
 }

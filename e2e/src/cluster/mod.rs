@@ -23,7 +23,7 @@
 
 mod audit;
 mod claim;
-mod command;
+pub(crate) mod command;
 mod control_plane;
 mod folders;
 mod group;

@@ -5,6 +5,7 @@
 
 mod autoscaling;
 mod bulk;
+mod chaos;
 mod death;
 mod masters;
 mod moves;
@@ -16,6 +17,7 @@ mod upserts;
 
 use std::process::ExitCode;
 
+use larder_e2e::chaos::Fault;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 fn test(name: &'static str, run: fn() -> anyhow::Result<()>) -> Trial {
@@ -109,7 +111,37 @@ fn tests() -> Vec<Trial> {
         ),
     ];
     tests.extend(masters_tests());
+    tests.extend(chaos_tests());
     tests
+}
+
+/// One short injection of each fault that the harness has beside killed and stopped masters.
+fn chaos_tests() -> Vec<Trial> {
+    vec![
+        test(
+            "process_chaos_faults_reach_the_programs",
+            chaos::faults_reach,
+        ),
+        test("process_chaos_disk_full", || chaos::once(Fault::DiskFull)),
+        test("process_chaos_slow_disk", || chaos::once(Fault::SlowDisk)),
+        test("process_chaos_clock", || chaos::once(Fault::Clock)),
+        test("process_chaos_power_one", || chaos::once(Fault::PowerOne)),
+        test("process_chaos_power_all", || chaos::once(Fault::PowerAll)),
+        test("process_chaos_power_all_always", || {
+            chaos::once(Fault::PowerAllAlways)
+        }),
+        test("process_chaos_all_wiped", || chaos::once(Fault::Wiped)),
+        test("process_chaos_agent_kill9", || {
+            chaos::once(Fault::AgentKill9)
+        }),
+        test("process_chaos_agent_pause", || {
+            chaos::once(Fault::AgentPause)
+        }),
+        test("process_chaos_switchover", || {
+            chaos::once(Fault::Switchover)
+        }),
+        test("process_chaos_partitions", chaos::partitions),
+    ]
 }
 
 /// Several masters of which some die, sleep or lose their disk.

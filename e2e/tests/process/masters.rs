@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use larder_client::Reason;
 use larder_e2e::chaos::masters::{self, kill, leader, standby, status, until_whole};
 use larder_e2e::chaos::round::{Outcome, run};
+use larder_e2e::chaos::scene::Scene;
 use larder_e2e::chaos::{Fault, Plan, pool_file};
 use larder_e2e::pool::Pool;
 use rustix::process::Signal;
@@ -15,31 +16,30 @@ use crate::rig::{client, http_with, key, pattern, runtime, until};
 const OBJECT_BYTES: usize = 16 << 10;
 
 /// Runs rounds of a fault; whatever it costs, nothing may be lost and nothing wrong.
-fn chaos(fault: Fault, rounds: u32) -> Result<(Pool, Outcome)> {
+pub(crate) fn chaos(fault: Fault, rounds: u32) -> Result<(Scene, Outcome)> {
     let label = format!("m-{fault}");
-    let pool = Pool::start(&label, &pool_file("masters", 3, 256))?;
     let plan = Plan {
         fault,
         seed: 7,
         rounds,
         puts_per_round: 1_024,
-        pause: Duration::from_millis(2_500),
+        length: Duration::from_millis(2_500),
         full: false,
     };
-    let outcome = run(&pool, &plan, |text| println!("{text}"))?;
+    let mut scene = Scene::start(&label, &plan, false)?;
+    let outcome = run(&mut scene, &plan, |text| println!("{text}"))?;
     let found = &outcome.tally;
-    ensure!(found.lost == 0, "acknowledged puts are lost: {found:?}");
-    ensure!(found.wrong == 0, "reads were wrong: {found:?}");
+    ensure!(outcome.is_clean(&plan), "{:?} {found:?}", found.findings);
     ensure!(
         outcome.rounds == rounds && found.puts >= 1_024,
         "{outcome:?}"
     );
-    Ok((pool, outcome))
+    Ok((scene, outcome))
 }
 
 pub(crate) fn leader_killed() -> Result<()> {
-    let (pool, outcome) = chaos(Fault::Kill9, 2)?;
-    let found = &outcome.tally;
+    let (scene, outcome) = chaos(Fault::Kill9, 2)?;
+    let (pool, found) = (&scene.pool, &outcome.tally);
     ensure!(found.gets_failed == 0, "gets failed: {found:?}");
     let down = pool.down()?;
     ensure!(down.status.success(), "{down:?}");
@@ -62,12 +62,12 @@ pub(crate) fn all_killed() -> Result<()> {
 }
 
 pub(crate) fn standby_killed() -> Result<()> {
-    let (pool, outcome) = chaos(Fault::Standby, 1)?;
-    let found = &outcome.tally;
+    let (scene, outcome) = chaos(Fault::Standby, 1)?;
+    let (pool, found) = (&scene.pool, &outcome.tally);
     ensure!(found.errors.is_empty(), "somebody noticed: {found:?}");
     // The leader that there was at the start is there still: its process never changed.
     let first = pool.document.masters.iter().map(|one| (&one.name, one.pid));
-    let now = until_whole(&pool)?;
+    let now = until_whole(pool)?;
     let kept = now.masters.iter().map(|one| (&one.name, one.pid));
     let same = first.zip(kept).filter(|(one, two)| one == two).count();
     ensure!(
@@ -80,7 +80,7 @@ pub(crate) fn standby_killed() -> Result<()> {
 
 /// A standby that comes back without its disk is another replica of the same name.
 pub(crate) fn standby_without_disk() -> Result<()> {
-    let pool = Pool::start("m-disk", &pool_file("masters", 3, 64))?;
+    let pool = Pool::start("m-disk", &pool_file("masters", 3, 2, 64))?;
     let runtime = runtime()?;
     let near = runtime.block_on(client(&pool, "load", None))?;
     let value = pattern(1, OBJECT_BYTES);

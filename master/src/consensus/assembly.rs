@@ -180,7 +180,9 @@ fn raft_config(settings: &ReplicaSettings) -> Result<Arc<openraft::Config>, Cons
     let config = openraft::Config {
         cluster_name: "larder".to_owned(),
         heartbeat_interval: settings.heartbeat_ms,
-        election_timeout_min: settings.heartbeat_ms + 1,
+        // So long may the answer to a vote take, which the other one syncs first; openraft's own
+        // elections are off.
+        election_timeout_min: settings.election_ms - 1,
         election_timeout_max: settings.election_ms,
         enable_elect: false,
         snapshot_policy: SnapshotPolicy::Never,

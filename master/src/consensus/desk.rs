@@ -29,12 +29,15 @@ pub(super) struct Heard {
     /// On the replica's clock. At the start it is as if a leader had just been heard: before the
     /// process died it may have taken an append, and the leader counts on its silence.
     at_ms: AtomicU64,
+    /// When this replica last voted for another; 0: never. A candidate is given time to win.
+    voted_ms: AtomicU64,
 }
 
 impl Heard {
     pub(super) const fn new(now_ms: u64) -> Self {
         Self {
             at_ms: AtomicU64::new(now_ms),
+            voted_ms: AtomicU64::new(0),
         }
     }
 
@@ -49,6 +52,15 @@ impl Heard {
 
     pub(super) fn at_ms(&self) -> u64 {
         self.at_ms.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_vote(&self, now_ms: u64) {
+        self.voted_ms.fetch_max(now_ms, Ordering::Relaxed);
+    }
+
+    /// When this replica last voted for another.
+    pub(super) fn voted_ms(&self) -> Option<u64> {
+        Some(self.voted_ms.load(Ordering::Relaxed)).filter(|at_ms| *at_ms > 0)
     }
 }
 
@@ -223,11 +235,16 @@ impl PeerDesk {
         self.end_lease();
         let request = VoteRequest::new(vote(&candidate), last.map(log_id));
         match self.raft.vote(request).await {
-            Ok(answer) => PeerAnswer::Vote {
-                ballot: ballot(&answer.vote),
-                is_granted: answer.vote_granted,
-                last: answer.last_log_id.as_ref().map(at),
-            },
+            Ok(answer) => {
+                if answer.vote_granted {
+                    self.heard.note_vote((self.clock)());
+                }
+                PeerAnswer::Vote {
+                    ballot: ballot(&answer.vote),
+                    is_granted: answer.vote_granted,
+                    last: answer.last_log_id.as_ref().map(at),
+                }
+            }
             Err(error) => PeerAnswer::Failed(error.to_string()),
         }
     }
@@ -317,7 +334,12 @@ impl PeerDesk {
     /// that one. When it is asked again, it is a candidate already, and follows nobody.
     async fn elect(&self, resigning: Ballot) -> PeerAnswer {
         let current = ballot(&self.metrics.borrow().vote);
-        let is_candidate = current.candidate == Some(self.replica) && !current.committed;
+        let is_own = current.candidate == Some(self.replica);
+        // The old leader asked once more before it heard that all is done.
+        if is_own && current.committed && current.term > resigning.term {
+            return PeerAnswer::Elects;
+        }
+        let is_candidate = is_own && !current.committed;
         if self.is_doubtful() || !(current == resigning || is_candidate) {
             return PeerAnswer::Failed("it follows another leader".to_owned());
         }

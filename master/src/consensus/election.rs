@@ -2,6 +2,11 @@
 //!
 //! Without asking first, a replica that was cut off for a while would come back with a higher
 //! term and depose a healthy leader (the pre-vote of Ongaro's thesis, 9.6).
+//!
+//! Where answers take longer than the pauses between two tries, two candidates would depose each
+//! other for seconds, each with a higher term. So one that voted for another gives it time to win,
+//! and one that stood in vain waits longer each time: a vote is synced before it is answered, by the
+//! candidate and by the other one, and a slow disk takes its time for that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -53,20 +58,34 @@ impl Voters {
     }
 }
 
+/// The pause after a try in vain doubles so often at most.
+const DOUBLINGS_MAX: u32 = 3;
+
 /// Stands for election whenever it is time, until it is dropped.
 pub(super) async fn stand<T: Transport>(desk: PeerDesk, network: Network<T>, seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let step_ms = (desk.election_ms / 4).max(2);
     // Those who find out at the same time do not stand at the same time.
     let mut patience_ms = random.random_range(1..=step_ms);
+    let (mut heard_ms, mut tries) = (0, 0_u32);
     loop {
         let Some(voters) = Voters::of(&desk) else {
             sleep(Duration::from_millis(step_ms)).await;
             continue;
         };
-        let silent_ms = (desk.clock)().saturating_sub(desk.heard.at_ms());
+        let now_ms = (desk.clock)();
+        let silent_ms = now_ms.saturating_sub(desk.heard.at_ms());
+        if desk.heard.at_ms() != heard_ms {
+            (heard_ms, tries) = (desk.heard.at_ms(), 0);
+        }
         // Alone it has promised nothing to anybody.
         let wait_ms = (desk.election_ms + patience_ms).saturating_sub(silent_ms);
+        let voted = desk.heard.voted_ms();
+        let doublings = tries.saturating_sub(1).min(DOUBLINGS_MAX);
+        let yields_ms = voted.map_or(0, |at_ms| {
+            at_ms + ((2 * step_ms) << doublings) + patience_ms
+        });
+        let wait_ms = wait_ms.max(yields_ms.saturating_sub(now_ms));
         if !voters.others.is_empty() && wait_ms > 0 {
             sleep(Duration::from_millis(wait_ms)).await;
             // A leader may have been heard meanwhile.
@@ -82,9 +101,11 @@ pub(super) async fn stand<T: Transport>(desk: PeerDesk, network: Network<T>, see
                 // openraft has stopped; whoever watches it says why.
                 return;
             }
+            tries += 1;
         }
         patience_ms = random.random_range(1..=step_ms);
-        let pause_ms = step_ms + random.random_range(0..=step_ms);
+        let doublings = tries.saturating_sub(1).min(DOUBLINGS_MAX);
+        let pause_ms = (step_ms + random.random_range(0..=step_ms)) << doublings;
         sleep(Duration::from_millis(pause_ms)).await;
     }
 }

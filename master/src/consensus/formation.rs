@@ -152,7 +152,19 @@ pub(super) async fn admit(
     configured: Vec<Member>,
     mut joins: mpsc::Receiver<Join>,
 ) {
-    while let Some(join) = joins.recv().await {
+    let mut metrics = desk.metrics.clone();
+    loop {
+        let join = tokio::select! {
+            join = joins.recv() => join,
+            changed = metrics.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                end_change(&desk).await;
+                continue;
+            }
+        };
+        let Some(join) = join else { return };
         let done = let_in(&desk, &configured, join.id, &join.member).await;
         if let Err(why) = &done {
             tracing::warn!(member = %join.member, why, "a master was not let in");
@@ -160,6 +172,29 @@ pub(super) async fn admit(
         // Whoever asked may have gone; it asks again.
         drop(join.reply.send(done));
     }
+}
+
+/// Ends a change of the voters that a former leader began and did not live to end: until then
+/// both the old and the new voters have to agree on everything, and one that is gone for good
+/// still counts among the old ones.
+async fn end_change(desk: &PeerDesk) {
+    while is_changing(desk) {
+        let last = ChangeMembers::AddVoterIds(std::collections::BTreeSet::new());
+        match desk.raft.change_membership(last, false).await {
+            Ok(_) => tracing::info!("a change of the masters that was under way is ended"),
+            Err(error) => {
+                tracing::debug!(%error, "the change of the masters is not ended yet");
+                sleep(ASK_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Whether this replica leads while the voters change.
+fn is_changing(desk: &PeerDesk) -> bool {
+    let metrics = desk.metrics.borrow();
+    let membership = metrics.membership_config.membership();
+    metrics.state == ServerState::Leader && membership.get_joint_config().len() > 1
 }
 
 /// A new voter first learns everything, then takes the place of the one of its name.

@@ -67,6 +67,7 @@ async fn hand_over<T: Transport>(
     }
     let mut link = network.link(&member);
     let until_ms = (desk.clock)() + 2 * desk.election_ms;
+    let mut pause = desk.try_pause();
     while (desk.clock)() < until_ms {
         let call = PeerCall {
             to: Some(id),
@@ -82,7 +83,10 @@ async fn hand_over<T: Transport>(
         let told = desk.raft.trigger().heartbeat().await;
         let mut watched = desk.metrics.clone();
         let is_led = watched.wait_for(|metrics| metrics.current_leader == Some(id));
-        match (told, timeout(desk.try_pause(), is_led).await) {
+        let waited = timeout(pause, is_led).await;
+        // Each asking begins a new election, and a slow disk takes its time for votes.
+        pause = (2 * pause).min(5 * desk.try_pause());
+        match (told, waited) {
             (Ok(()), Err(_)) => {}
             (Ok(()), Ok(Ok(_))) => {
                 tracing::info!(to = %member, "handed the office over");

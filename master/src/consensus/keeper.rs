@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use larder_oplog::{Disk, Entry, Log, LogError, Position, SyncDone, SyncPolicy, Vote};
+use larder_telemetry::metrics::CounterHandle;
 use openraft::storage::LogFlushed;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
@@ -67,7 +68,7 @@ pub(super) enum Syncs {
 /// it too: whoever still writes hears that nobody listens.
 pub(super) async fn keep<D: Disk>(
     log: Log<D>,
-    (policy, syncs): (SyncPolicy, Syncs),
+    (policy, syncs, synced): (SyncPolicy, Syncs, CounterHandle),
     mut commands: mpsc::Receiver<Command>,
     written: Written,
 ) -> Result<(), LogError> {
@@ -75,6 +76,7 @@ pub(super) async fn keep<D: Disk>(
         log,
         policy,
         syncs,
+        synced,
         syncing: None,
         written,
         flushed: Vec::new(),
@@ -113,6 +115,8 @@ struct Keeper<D> {
     log: Log<D>,
     policy: SyncPolicy,
     syncs: Syncs,
+    /// Counts them.
+    synced: CounterHandle,
     written: Written,
     /// A sync on another thread.
     syncing: Option<JoinHandle<SyncDone>>,
@@ -171,6 +175,7 @@ impl<D: Disk> Keeper<D> {
         self.last_sync_ms = self.now_ms();
         self.flushing.append(&mut self.flushed);
         let begun = self.log.begin_sync();
+        self.synced.inc(u64::from(matches!(begun, Ok(Some(_)))));
         match begun {
             Ok(Some(work)) if self.syncs == Syncs::Beside => {
                 self.syncing = Some(spawn_blocking(|| work.run()));

@@ -8,6 +8,7 @@ use larder_oplog::{
     BootId, Disk, Log, Options, Position, SyncPolicy, Trust, remove_snapshot, snapshots, wipe,
 };
 use larder_store::State;
+use larder_telemetry::metrics::CounterHandle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 
@@ -37,6 +38,8 @@ pub(crate) struct ReplicaSettings {
     /// How long a leader may be silent, in ms; its lease.
     pub(crate) election_ms: u64,
     pub(crate) log: Options,
+    /// Counts syncs of the log.
+    pub(crate) synced: CounterHandle,
     /// A snapshot is due when the log has grown by so many bytes.
     pub(crate) growth_bytes: u64,
     pub(crate) boot: BootId,
@@ -129,7 +132,8 @@ impl Replica {
             written.through(last.index, log.size_bytes());
         }
         let (commands, received) = mpsc::channel(COMMANDS_LENGTH);
-        spawn_keeper(home, log, settings.log.policy, received, written.clone())?;
+        let (policy, synced) = (settings.log.policy, settings.synced.clone());
+        spawn_keeper(home, log, (policy, synced), received, written.clone())?;
         let store = LogStore::new(commands.clone(), &written, ends);
         let now_ms = clock();
         // A replica that never took part has promised nothing.
@@ -317,7 +321,7 @@ fn ends<D: Disk>(log: &Log<D>) -> Ends {
 fn spawn_keeper(
     home: Home,
     log: Log<AnyDisk>,
-    policy: SyncPolicy,
+    (policy, synced): (SyncPolicy, CounterHandle),
     received: mpsc::Receiver<Command>,
     written: Written,
 ) -> Result<(), ConsensusError> {
@@ -327,7 +331,7 @@ fn spawn_keeper(
         Home::Task => Syncs::Inline,
     };
     let keeping = async move {
-        if let Err(error) = keep(log, (policy, syncs), received, written).await {
+        if let Err(error) = keep(log, (policy, syncs, synced), received, written).await {
             let error = larder_telemetry::error_chain(&error);
             tracing::error!(error, "the log's disk failed; this master stops");
         }

@@ -4,6 +4,7 @@ mod compaction;
 mod hand_over;
 mod power;
 mod release;
+mod voters;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -288,6 +289,7 @@ impl Group {
                 policy: SyncPolicy::Interval { ms: 20 },
                 ..Options::default()
             },
+            synced: larder_telemetry::metrics::CounterHandle::default(),
             growth_bytes: self.growth_bytes,
             boot: BootId([node.boot; 16]),
             release: node.release,

@@ -236,6 +236,7 @@ impl<T: Transport> Parts<T> {
                 policy: config.oplog.policy(),
                 ..Options::default()
             },
+            synced: self.registry.counter(Metric::MasterLogSyncsTotal, &[]),
             growth_bytes: config.oplog.snapshot_bytes,
             boot: ground.boot,
             release: ground.release,

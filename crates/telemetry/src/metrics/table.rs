@@ -67,6 +67,9 @@ metrics! {
     MasterRefusedTotal Master Kind::Counter, Count,
         "larder_master_refused_total" ["reason"]
         "Requests refused by a rule of the pool, by reason.";
+    MasterLogSyncsTotal Master Kind::Counter, Count,
+        "larder_master_log_syncs_total" []
+        "Syncs of this master's log; one makes all entries durable that came before it.";
     MasterTokenReviewsTotal Master Kind::Counter, Count,
         "larder_master_token_reviews_total" ["result"]
         "ServiceAccount tokens that the API server was asked about: proven, denied, or \

@@ -116,3 +116,34 @@ async fn only_the_leader_that_it_follows_frees_a_master_of_its_promise() {
     assert_eq!(group.leader(), Some(new));
     assert_eq!(group.term(new), term, "nobody stood for election");
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_that_leads_already_says_so_when_it_is_asked_once_more_to_stand() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    let old = group.leader().expect("a leader");
+    let desk = |group: &Group, number: usize| {
+        let running = group.nodes[number].running.as_ref().expect("up");
+        running.replica.desk().clone()
+    };
+    let lead = desk(&group, old);
+    let resigning = convert::ballot(&lead.metrics.borrow().vote);
+    let handed = tokio::spawn(async move { lead.hand_over(None).await });
+    group
+        .until("another leads", |group| {
+            group.leader().is_some_and(|leader| leader != old)
+        })
+        .await;
+    handed.await.expect("ended").expect("handed over");
+    let next = group.leader().expect("a leader");
+    let (desk, term) = (desk(&group, next), group.term(next));
+    let call = PeerCall {
+        to: None,
+        request: PeerRequest::Elect { ballot: resigning },
+    };
+    let answer = desk.answer(&mut PeerSession::default(), call).await;
+    assert_eq!(answer, PeerAnswer::Elects);
+    group.pass(1_000).await;
+    assert_eq!(group.leader(), Some(next));
+    assert_eq!(group.term(next), term, "it stands for no other election");
+}
