@@ -157,7 +157,8 @@ impl CachePool {
         };
         let spec = &self.spec;
         let events = spec.events.as_ref();
-        let master = master::of(&spec.eviction, &spec.moves, events, &mut problems);
+        let (moves, oplog) = (&spec.moves, &spec.masters.oplog);
+        let master = master::of(&spec.eviction, moves, oplog, events, &mut problems);
         let name = name_of(self.metadata.name.as_deref(), &mut problems);
         Problems::unless_empty(problems)?;
         let Some((dram_tier, node_dram_bytes, slab_bytes)) = dram else {

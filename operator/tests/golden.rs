@@ -76,6 +76,7 @@ fn children_of(text: &str) -> (ValidPool, Vec<Child>) {
     let pool = validate(&pool).expect("valid");
     let tenants = claims::accepted(&tenants, &claims::reserved(&pool.id, ACCOUNT));
     let inputs = Inputs {
+        masters: pool.settings.masters,
         config: &config(),
         operator_account: ACCOUNT,
         tenants: &tenants,

@@ -22,7 +22,10 @@ use super::recover::Recovered;
 use super::replica::{Replica, ReplicaSettings, Started};
 use super::snapshots::{Snapshots, Volume};
 use super::store::{LogStore, Written};
-use super::{Clock, ConsensusError, Raft, compaction, convert, election, formation, hand_over};
+use super::{
+    Clock, ConsensusError, Member, Raft, StoredMembership, compaction, convert, election, formation,
+    hand_over,
+};
 
 /// How long a master may take to install a snapshot, in ms.
 const INSTALL_MS: u64 = 120_000;
@@ -56,6 +59,7 @@ impl<T: Transport> Parts<T> {
         recovered: Recovered,
     ) -> Result<Started, ConsensusError> {
         let snapshots = Snapshots::new(Arc::clone(&self.volume));
+        let former = self.with_former(&recovered.membership);
         let (inputs, received) = mpsc::channel(FEED_LENGTH);
         let machine = Machine {
             inputs,
@@ -70,7 +74,7 @@ impl<T: Transport> Parts<T> {
         let raft = raft.map_err(|error| ConsensusError::Stopped(error.to_string()))?;
         let (desk, asked) = self.desk(&raft, &rounds, snapshots);
         let (doubt, doubt_seen) = watch::channel(Doubt::Settled);
-        let tasks = self.tasks(&desk, network, asked, doubt);
+        let tasks = self.tasks(&desk, network, asked, (doubt, former));
         let replica = Replica {
             metrics: raft.server_metrics(),
             raft,
@@ -80,7 +84,7 @@ impl<T: Transport> Parts<T> {
             // Clocks of two machines may differ in rate: a tenth is far more than they do.
             lease_ms: self.settings.election_ms - self.settings.election_ms / 10,
             flaw: self.settings.flaw,
-            is_alone: self.settings.members.len() == 1,
+            is_single: self.settings.members.len() == 1,
             doubt: doubt_seen,
             _tasks: tasks,
         };
@@ -89,6 +93,17 @@ impl<T: Transport> Parts<T> {
             feed: Feed::new(received),
             state: recovered.state,
         })
+    }
+
+    /// The configured masters, and those that vote still and are to leave: they may know more.
+    fn with_former(&self, membership: &StoredMembership) -> Vec<Member> {
+        let mut members = self.settings.members.clone();
+        for (_, node) in membership.membership().nodes() {
+            if !members.iter().any(|member| member.name == node.name) {
+                members.push(node.clone());
+            }
+        }
+        members
     }
 
     fn network(&self, rounds: &watch::Sender<Rounds>, snapshots: &Snapshots) -> Network<T> {
@@ -114,6 +129,8 @@ impl<T: Transport> Parts<T> {
         let (joins, joining) = mpsc::channel(JOINS_LENGTH);
         let (hand_overs, handing_over) = mpsc::channel(1);
         let (floor, _) = watch::channel(None);
+        let members = self.settings.members.iter();
+        let (named, _) = watch::channel(members.map(|member| member.name.clone()).collect());
         let desk = PeerDesk {
             raft: raft.clone(),
             replica: self.number,
@@ -126,6 +143,7 @@ impl<T: Transport> Parts<T> {
             election_ms: self.settings.election_ms,
             is_doubtful: Arc::new(AtomicBool::new(self.is_doubtful)),
             floor,
+            named,
             joins,
             hand_overs,
             snapshots,
@@ -142,7 +160,7 @@ impl<T: Transport> Parts<T> {
         desk: &PeerDesk,
         network: Network<T>,
         asked: Asked,
-        doubt: watch::Sender<Doubt>,
+        (doubt, former): (watch::Sender<Doubt>, Vec<Member>),
     ) -> JoinSet<()> {
         let members = self.settings.members.clone();
         let (desk, net) = (|| desk.clone(), || network.clone());
@@ -151,12 +169,12 @@ impl<T: Transport> Parts<T> {
         if self.is_doubtful {
             doubt.send_replace(Doubt::Open);
             let commands = self.commands.clone();
-            let settling = doubt::settle(desk(), net(), members.clone(), commands, doubt);
+            let settling = doubt::settle(desk(), net(), former, commands, doubt);
             tasks.spawn(settling);
         }
         tasks.spawn(hand_over::serve(desk(), net(), asked.hand_overs));
-        tasks.spawn(formation::form(desk(), net(), members.clone()));
-        tasks.spawn(formation::admit(desk(), members, asked.joins));
+        tasks.spawn(formation::form(desk(), net(), members));
+        tasks.spawn(formation::admit(desk(), asked.joins));
         tasks.spawn(compaction::compact(
             desk().raft,
             self.written.clone(),

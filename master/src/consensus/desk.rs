@@ -1,5 +1,6 @@
 //! Answers the calls of other masters.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -65,6 +66,8 @@ pub(crate) struct PeerDesk {
     pub(super) is_doubtful: Arc<std::sync::atomic::AtomicBool>,
     /// No log that ends before this is voted for: the longest of all, when a majority was in doubt.
     pub(super) floor: watch::Sender<Option<At>>,
+    /// The names of all that are to be masters: as configured, until somebody says otherwise.
+    pub(super) named: watch::Sender<BTreeSet<String>>,
     pub(super) joins: mpsc::Sender<Join>,
     pub(super) hand_overs: mpsc::Sender<HandOver>,
     pub(super) snapshots: Snapshots,

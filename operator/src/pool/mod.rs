@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::error::ReconcileError;
+use crate::masters::{self, roll::Step};
 use crate::names::{POOL_FINALIZER, PoolId};
 use crate::node::{leave, members, topology};
 use crate::quota::shares::Shares;
@@ -29,6 +30,9 @@ pub mod validate;
 const PAUSE_READY: Duration = Duration::from_secs(30);
 /// The same while something is still coming up, or should go.
 const PAUSE_STARTING: Duration = Duration::from_secs(5);
+
+/// The same while masters are made again: who is in sync, only the leader knows.
+const PAUSE_ROLLING: Duration = Duration::from_secs(1);
 
 /// Brings the cluster one step nearer to what a pool's spec says.
 ///
@@ -77,6 +81,7 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
     let id = PoolId::of(pool);
     let seen = observe::observe(context, pool).await;
     let mut more = false;
+    let roll = seen.roll();
     let outcome = match validate::validate(pool) {
         Err(refused) => status::Outcome::Refused(refused),
         Ok(valid) => {
@@ -96,6 +101,7 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
             let tenants = tenant::accepted_of(context, &id);
             let shares = Shares::of(context, pool);
             let inputs = build::Inputs {
+                masters: seen.masters_now(),
                 config: &context.config,
                 operator_account: &account,
                 tenants: &tenants,
@@ -105,6 +111,10 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
             let wanted = build::build(&valid, &inputs);
             let applied = match advanced {
                 Ok(()) => apply::apply(context, &valid, &members, &wanted, &seen).await,
+                Err(error) => Err(error),
+            };
+            let applied = match applied {
+                Ok(()) => masters::advance(context, &seen, roll.as_ref()).await,
                 Err(error) => Err(error),
             };
             match applied {
@@ -127,7 +137,10 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
     context.failures.clear(&key(pool));
     // Somebody waits for a node to leave, and only the master knows when it is empty.
     let is_settled = is_ready && !outcome.is_scaling_in() && !more;
-    Ok(Action::requeue(if is_settled {
+    let is_rolling = roll.is_some_and(|roll| roll.next() != Step::Done);
+    Ok(Action::requeue(if is_rolling {
+        PAUSE_ROLLING
+    } else if is_settled {
         PAUSE_READY
     } else {
         PAUSE_STARTING
