@@ -129,6 +129,7 @@ impl<T: Transport> Parts<T> {
         let (joins, joining) = mpsc::channel(JOINS_LENGTH);
         let (hand_overs, handing_over) = mpsc::channel(1);
         let (floor, _) = watch::channel(None);
+        let (behind, _) = watch::channel(true);
         let members = self.settings.members.iter();
         let (named, _) = watch::channel(members.map(|member| member.name.clone()).collect());
         let desk = PeerDesk {
@@ -143,6 +144,7 @@ impl<T: Transport> Parts<T> {
             election_ms: self.settings.election_ms,
             is_doubtful: Arc::new(AtomicBool::new(self.is_doubtful)),
             floor,
+            behind,
             named,
             joins,
             hand_overs,

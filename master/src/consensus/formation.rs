@@ -46,12 +46,12 @@ pub(super) async fn form<T: Transport>(
     network: Network<T>,
     configured: Vec<Member>,
 ) {
-    let mut refused = 0;
+    let mut tries = 0;
     for round in 1_u32.. {
         if is_voter(&desk) {
-            refused = 0;
             sleep(Duration::from_millis(desk.election_ms)).await;
             if !is_lost(&desk) {
+                tries = 0;
                 continue;
             }
         }
@@ -72,8 +72,8 @@ pub(super) async fn form<T: Transport>(
         let are_new = known.values().all(|who| !who.is_formed);
         let is_first = known.keys().next() == Some(&desk.me.name);
         if let Some((id, member)) = leader {
-            let is_in = id == desk.replica || join(&desk, &network, id, &member).await;
-            refused = if is_in { 0 } else { refused + 1 };
+            join(&desk, &network, id, &member).await;
+            tries += 1;
         } else if missing.is_empty() && are_new && is_first {
             initialize(&desk, &configured, &known).await;
         } else if round % SAY_AFTER_ROUNDS == 0 {
@@ -84,7 +84,7 @@ pub(super) async fn form<T: Transport>(
                 tracing::warn!("this master joins when the others have a leader");
             }
         }
-        let pause = ASK_PAUSE.saturating_mul(1 << refused.min(6));
+        let pause = ASK_PAUSE.saturating_mul(1 << tries.min(6));
         sleep(pause.min(ASK_PAUSE_MAX)).await;
     }
 }
@@ -150,13 +150,7 @@ async fn initialize(desk: &PeerDesk, configured: &[Member], known: &BTreeMap<Str
     }
 }
 
-/// Asks to be let in; whether it was.
-async fn join<T: Transport>(
-    desk: &PeerDesk,
-    network: &Network<T>,
-    id: u64,
-    leader: &Member,
-) -> bool {
+async fn join<T: Transport>(desk: &PeerDesk, network: &Network<T>, id: u64, leader: &Member) {
     let request = PeerRequest::Join {
         id: desk.replica,
         member: desk.me.clone(),
@@ -166,17 +160,13 @@ async fn join<T: Transport>(
         request,
     };
     match network.link(leader).call(&call, JOIN_TIMEOUT).await {
-        Ok(PeerAnswer::Joined) => {
-            tracing::info!(leader = %leader, "this master was let in");
-            return true;
-        }
+        Ok(PeerAnswer::Joined) => tracing::info!(leader = %leader, "this master was let in"),
         Ok(other) => tracing::debug!(?other, "not let in yet"),
         Err(error) => {
             let error = larder_telemetry::error_chain(&error);
             tracing::debug!(error, "the leader was not reached");
         }
     }
-    false
 }
 
 /// Lets masters in, one at a time, while this replica leads, and drops those that are to be none.

@@ -20,7 +20,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most masters of a pool.
 const NAMED_MAX: usize = 5;
 /// Entries that a standby in sync may lack: what is on its way under load.
-const BEHIND_MAX: u64 = 1_024;
+pub(super) const BEHIND_MAX: u64 = 1_024;
 
 /// A master of the pool, as another one sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -156,6 +156,11 @@ impl Replica {
         self.metrics.clone()
     }
 
+    /// Whether it lacks more than the latest entries; true until a leader has said otherwise.
+    pub(crate) fn behind(&self) -> watch::Receiver<bool> {
+        self.desk.behind.subscribe()
+    }
+
     /// Why openraft has stopped.
     pub(crate) fn why_stopped(&self) -> ConsensusError {
         let state = self.raft.metrics().borrow().running_state.clone();

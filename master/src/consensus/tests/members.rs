@@ -26,6 +26,8 @@ impl Group {
     /// As a pod that is made again with the present configuration.
     async fn restart(&mut self, number: usize) {
         self.kill(number);
+        // Until the last of its tasks has ended, as a process has when it is gone.
+        self.pass(50).await;
         self.run(number).await;
     }
 
