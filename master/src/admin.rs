@@ -278,9 +278,9 @@ async fn expect_masters(
     let object = all.join(" ");
     let desk = admin.desk.borrow().clone();
     let done = match desk {
-        Some(desk) if *admin.role.borrow() == Role::Leading => {
-            desk.expect(expected.names.clone()).map_err(Rejection::bad_argument)
-        }
+        Some(desk) if *admin.role.borrow() == Role::Leading => desk
+            .expect(expected.names.clone())
+            .map_err(Rejection::bad_argument),
         _ => Err(CallError::new(Reason::NotLeader).into()),
     };
     let outcome = if done.is_ok() { "done" } else { "refused" };

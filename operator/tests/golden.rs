@@ -101,7 +101,7 @@ fn the_objects_of_a_pool_with_three_masters() {
     }
     let (_, tenants) = read(SAMPLE_HA);
     let settings = tenants[0].settings().expect("valid");
-    let child = tenant::build::build(&tenants[0], &pool.id, 3, &settings);
+    let child = tenant::build::build(&tenants[0], &pool.id, &settings);
     compare(&format!("ConfigMap-{}", child.key.name), &child.body);
 }
 
@@ -186,7 +186,7 @@ fn the_connection_of_a_tenant() {
     let (pool, tenants) = sample();
     let pool = validate(&pool).expect("valid");
     let settings = tenants[0].settings().expect("valid");
-    let child = tenant::build::build(&tenants[0], &pool.id, 1, &settings);
+    let child = tenant::build::build(&tenants[0], &pool.id, &settings);
     strictly(&child);
     compare(&format!("ConfigMap-{}", child.key.name), &child.body);
 }

@@ -125,7 +125,10 @@ pub(super) fn masters_cases() -> Vec<Case> {
         .on_update()
         .passes(set("/spec/masters", json!({})))
         .passes(masters(3))
-        .passes(set("/spec/masters", json!({ "oplog": { "sync": "Always" } })))
+        .passes(set(
+            "/spec/masters",
+            json!({ "oplog": { "sync": "Always" } }),
+        ))
         .fails(storage("1Gi")),
         case(
             "spec.masters.storage.size",

@@ -241,13 +241,31 @@ fn pods(scene: &Scene<'_>, kubectl: &Kubectl) -> Result<()> {
     let only = "only pods of masters";
     for (name, label, why) in [
         ("engine", "larder.dev/leader", only),
-        ("master", "larder.dev/pool", "only the label larder.dev/leader"),
+        (
+            "master",
+            "larder.dev/pool",
+            "only the label larder.dev/leader",
+        ),
     ] {
         until("the policy of pods to be in force", LIMIT, || {
-            Ok(Look::at(refuse(kubectl, &try_out, &labelled(name, label), why)))
+            Ok(Look::at(refuse(
+                kubectl,
+                &try_out,
+                &labelled(name, label),
+                why,
+            )))
         })?;
     }
-    let delete = |name| ["-n", &scene.namespace, "delete", "pod", name, "--dry-run=server"];
+    let delete = |name| {
+        [
+            "-n",
+            &scene.namespace,
+            "delete",
+            "pod",
+            name,
+            "--dry-run=server",
+        ]
+    };
     refused(kubectl, &delete("engine"), only)?;
     kubectl.run(&delete("master"))?;
     let marked = labelled("master", "larder.dev/leader").to_string();

@@ -60,7 +60,11 @@ pub(crate) fn leader(pool: &Pool<'_>) -> Result<String> {
 }
 
 /// Puts one object after another until `stop`, and gives the keys whose puts were acknowledged.
-pub(crate) fn put_all(pool: &Pool<'_>, stop: &AtomicBool, done: &AtomicUsize) -> Result<Vec<String>> {
+pub(crate) fn put_all(
+    pool: &Pool<'_>,
+    stop: &AtomicBool,
+    done: &AtomicUsize,
+) -> Result<Vec<String>> {
     let mut keys = Vec::new();
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {

@@ -335,10 +335,7 @@ impl<'s> Pool<'s> {
         let token = token.map_or(String::new(), |token| {
             format!("Authorization: Bearer {token}\r\n")
         });
-        write!(
-            stream,
-            "{call} HTTP/1.0\r\nHost: {address}\r\n{token}\r\n"
-        )?;
+        write!(stream, "{call} HTTP/1.0\r\nHost: {address}\r\n{token}\r\n")?;
         let mut text = String::new();
         stream.set_read_timeout(Some(PAGE_LIMIT))?;
         stream.read_to_string(&mut text)?;

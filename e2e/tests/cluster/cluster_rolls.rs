@@ -21,7 +21,10 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test::new("cluster_masters_are_rolled_without_a_failed_call", roll),
         Test::new("cluster_masters_become_one_and_three_again", resize),
-        Test::new("cluster_masters_go_on_without_the_leaders_node", lose_a_node),
+        Test::new(
+            "cluster_masters_go_on_without_the_leaders_node",
+            lose_a_node,
+        ),
     ]
 }
 
@@ -36,8 +39,7 @@ fn put_each(pool: &Pool<'_>, stop: &AtomicBool, done: &AtomicUsize) -> Result<()
         let end = Instant::now() + DEADLINE;
         loop {
             match pool.put("engine-0", &key, BYTES) {
-                Err(error)
-                    if format!("{error:#}").contains(NO_MASTER) && Instant::now() < end => {}
+                Err(error) if format!("{error:#}").contains(NO_MASTER) && Instant::now() < end => {}
                 put => break put.with_context(|| format!("the put of {key}"))?,
             };
         }
@@ -70,27 +72,36 @@ fn change(pool: &Pool<'_>, masters: &Value) -> Result<()> {
 
 /// The uids of the masters' pods.
 fn lives(pool: &Pool<'_>) -> Result<BTreeSet<String>> {
-    let uid = |pod: &Value| pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    let uid = |pod: &Value| {
+        pod["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     Ok(pool.pods("master")?.iter().map(uid).collect())
 }
 
 /// Waits until so many masters run as the present spec says.
 fn await_masters(pool: &Pool<'_>, count: u32) -> Result<()> {
-    until(&format!("{count} masters as the spec says"), 2 * LIMIT, || {
-        let found = pool.scene.get(&[&pool.object()])?;
-        let status = &found["status"];
-        let conditions = status["conditions"].as_array().into_iter().flatten();
-        let mut of_masters = conditions.filter(|one| {
-            one["type"] == json!("MastersUpdated")
-                && one["status"] == json!("True")
-                && one["observedGeneration"] == found["metadata"]["generation"]
-        });
-        let masters = json!({ "desired": count, "ready": count });
-        let holds = of_masters.next().is_some()
-            && status["masters"] == masters
-            && pool.pods("master")?.len() == count as usize;
-        Ok(Look::holds(holds, &status.to_string()))
-    })
+    until(
+        &format!("{count} masters as the spec says"),
+        2 * LIMIT,
+        || {
+            let found = pool.scene.get(&[&pool.object()])?;
+            let status = &found["status"];
+            let conditions = status["conditions"].as_array().into_iter().flatten();
+            let mut of_masters = conditions.filter(|one| {
+                one["type"] == json!("MastersUpdated")
+                    && one["status"] == json!("True")
+                    && one["observedGeneration"] == found["metadata"]["generation"]
+            });
+            let masters = json!({ "desired": count, "ready": count });
+            let holds = of_masters.next().is_some()
+                && status["masters"] == masters
+                && pool.pods("master")?.len() == count as usize;
+            Ok(Look::holds(holds, &status.to_string()))
+        },
+    )
 }
 
 /// The leader's pod, and no other, carries the label by which the Service of the leader selects.
@@ -159,7 +170,9 @@ fn resize(scene: &Scene<'_>) -> Result<()> {
     }
     pool.check("engine-1", "with/1", BYTES)?;
     let uids = |pods: &[Value]| -> BTreeSet<String> {
-        pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect()
+        pods.iter()
+            .map(|pod| pod["metadata"]["uid"].to_string())
+            .collect()
     };
     ensure!(
         uids(&agents) == uids(&pool.pods("agent")?),
@@ -194,13 +207,17 @@ fn lose_a_node(scene: &Scene<'_>) -> Result<()> {
     let (went_on, put, got) = thread::scope(|scope| {
         let puts = scope.spawn(|| put_all(&pool, &stop, &done));
         let gets = scope.spawn(|| get_all(&pool, &stop));
-        let went_on = scene.cluster.node(&node).and_then(|node| node.power_off()).and_then(|()| {
-            let start = done.load(Ordering::Relaxed);
-            until("puts after the node is gone", LIMIT, || {
-                let now = done.load(Ordering::Relaxed);
-                Ok(Look::holds(now >= start + AFTER, &format!("{now} puts")))
-            })
-        });
+        let went_on = scene
+            .cluster
+            .node(&node)
+            .and_then(|node| node.power_off())
+            .and_then(|()| {
+                let start = done.load(Ordering::Relaxed);
+                until("puts after the node is gone", LIMIT, || {
+                    let now = done.load(Ordering::Relaxed);
+                    Ok(Look::holds(now >= start + AFTER, &format!("{now} puts")))
+                })
+            });
         stop.store(true, Ordering::Relaxed);
         (went_on, puts.join(), gets.join())
     });

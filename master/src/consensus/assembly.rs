@@ -23,8 +23,8 @@ use super::replica::{Replica, ReplicaSettings, Started};
 use super::snapshots::{Snapshots, Volume};
 use super::store::{LogStore, Written};
 use super::{
-    Clock, ConsensusError, Member, Raft, StoredMembership, compaction, convert, election, formation,
-    hand_over,
+    Clock, ConsensusError, Member, Raft, StoredMembership, compaction, convert, election,
+    formation, hand_over,
 };
 
 /// How long a master may take to install a snapshot, in ms.

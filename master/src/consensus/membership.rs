@@ -150,7 +150,10 @@ pub(super) async fn drop_unnamed(desk: &PeerDesk, unnamed: &mut Unnamed) {
     match changed {
         Ok(Ok(_)) => tracing::info!(id, "a master that is not named any more was dropped"),
         Ok(Err(error)) => tracing::warn!(id, %error, "a master was not dropped"),
-        Err(_) => tracing::warn!(id, "a master is being dropped, and the others do not confirm it"),
+        Err(_) => tracing::warn!(
+            id,
+            "a master is being dropped, and the others do not confirm it"
+        ),
     }
 }
 
@@ -189,7 +192,10 @@ mod tests {
         let gone = BTreeSet::from([1, 2]);
         assert_eq!(next(&three, &gone), Some((2, BTreeSet::from([0, 1]))));
         let two = masters(&[(true, true), (true, true)]);
-        assert_eq!(next(&two, &BTreeSet::from([1])), Some((1, BTreeSet::from([0]))));
+        assert_eq!(
+            next(&two, &BTreeSet::from([1])),
+            Some((1, BTreeSet::from([0])))
+        );
     }
 
     #[test]

@@ -64,7 +64,9 @@ impl PodFacts {
             revision: labels.get(LABEL_REVISION).cloned().unwrap_or_default(),
             is_ready,
             is_leaving: pod.metadata.deletion_timestamp.is_some(),
-            has_run: containers.iter().any(|one| one.restart_count > 0 || !waits(one)),
+            has_run: containers
+                .iter()
+                .any(|one| one.restart_count > 0 || !waits(one)),
             is_running: containers.iter().any(runs),
             is_marked: labels.get(LABEL_LEADER).is_some_and(|mark| mark == "true"),
         })

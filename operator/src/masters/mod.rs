@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
+use crate::child::{Child, ChildKind, Standing, covers};
 use crate::conditions::Wanted;
 use crate::context::Context;
 use crate::error::ReconcileError;
@@ -48,6 +49,21 @@ impl MastersSeen {
             self.revision = status["updateRevision"].as_str().map(str::to_owned);
         }
         self
+    }
+
+    /// Forgets the revision while the StatefulSet does not stand as it is wanted: what its
+    /// controller says then is about an earlier template.
+    pub fn of_template(&mut self, wanted: &[Child], standing: &Standing) {
+        let mut sets = wanted
+            .iter()
+            .filter(|child| child.key.kind == ChildKind::StatefulSet);
+        let stands = |set: &Child| {
+            let found = standing.get(&set.key);
+            found.is_some_and(|found| covers(&set.body, found))
+        };
+        if !sets.all(stands) {
+            self.revision = None;
+        }
     }
 }
 
@@ -155,10 +171,18 @@ pub async fn advance(
         }
         Some((masters, Step::Name)) => {
             let names: Vec<String> = (0..masters.desired).map(|one| id.master_pod(one)).collect();
-            tracing::info!(pool = id.key(), ?names, "telling which masters there are to be");
+            tracing::info!(
+                pool = id.key(),
+                ?names,
+                "telling which masters there are to be"
+            );
             if let Err(error) = context.master_api.name_masters(id, &names).await {
                 let error = larder_telemetry::error_chain(&error);
-                tracing::warn!(pool = id.key(), error, "the leader was not told of its masters");
+                tracing::warn!(
+                    pool = id.key(),
+                    error,
+                    "the leader was not told of its masters"
+                );
             }
             Ok(())
         }
@@ -215,7 +239,10 @@ async fn replace(
     let found = api.list(&ListParams::default().labels(&labels)).await;
     let found = found.map_err(|source| ReconcileError::api("look for", &object, source))?;
     let now = MastersSeen {
-        pods: found.iter().filter_map(|pod| PodFacts::of(pod, id)).collect(),
+        pods: found
+            .iter()
+            .filter_map(|pod| PodFacts::of(pod, id))
+            .collect(),
         ..seen.clone()
     };
     let next = masters(&now, planned.desired, planned.view.as_ref());
@@ -226,7 +253,10 @@ async fn replace(
     if still != ordinal {
         return Ok(());
     }
-    tracing::info!(pod = object, "a master is made again from the present template");
+    tracing::info!(
+        pod = object,
+        "a master is made again from the present template"
+    );
     let params = DeleteParams::default().preconditions(Preconditions {
         uid: Some(pod.uid.clone()),
         resource_version: None,

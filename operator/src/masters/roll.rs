@@ -101,7 +101,14 @@ impl Masters {
     #[must_use]
     pub fn next(&self) -> Step {
         // Those first that serve nobody. A mistake that broke them is repaired by replacing them.
-        if let Some(ordinal) = self.outdated().find(|one| self.is_broken(*one)) {
+        // Those that are to go too: while they vote, the others wait for them.
+        let counts = |one: &u32| {
+            let view = self.view.as_ref();
+            *one < self.desired || view.is_none_or(|view| view.voters.contains_key(one))
+        };
+        let mut old = self.old(u32::MAX).filter(counts);
+        let broken = old.find(|one| self.is_broken(*one));
+        if let Some(ordinal) = broken {
             return Step::Replace(ordinal);
         }
         if self.desired == 1 && self.count == 1 {
@@ -145,7 +152,12 @@ impl Masters {
             return Step::Wait(Wait::Join(one));
         }
         if goes || is_outdated {
-            let others = || view.voters.keys().copied().filter(|one| *one != view.leader);
+            let others = || {
+                view.voters
+                    .keys()
+                    .copied()
+                    .filter(|one| *one != view.leader)
+            };
             let staying = others().find(|one| *one < self.desired);
             return match staying.or_else(|| others().next()) {
                 // The last that stays is not there yet.
@@ -169,8 +181,15 @@ impl Masters {
 
     /// The pods to be replaced. Those that are to go are not: they end as they are.
     fn outdated(&self) -> impl Iterator<Item = u32> {
-        let staying = self.pods.range(..self.desired);
-        let outdated = staying.filter(|(_, pod)| !pod.is_updated && !pod.is_leaving);
+        self.old(self.desired)
+    }
+
+    /// The pods below this number that were not made from the present template.
+    fn old(&self, below: u32) -> impl Iterator<Item = u32> {
+        let outdated = self
+            .pods
+            .range(..below)
+            .filter(|(_, pod)| !pod.is_updated && !pod.is_leaving);
         outdated.map(|(ordinal, _)| *ordinal)
     }
 

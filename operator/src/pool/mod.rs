@@ -8,13 +8,18 @@ use kube::runtime::controller::Action;
 use larder_crds::CachePool;
 use tokio::time::Instant;
 
+use crate::child::Child;
 use crate::context::Context;
 use crate::error::ReconcileError;
 use crate::masters::{self, roll::Step};
 use crate::names::{POOL_FINALIZER, PoolId};
+use crate::node::members::Members;
 use crate::node::{leave, members, topology};
 use crate::quota::shares::Shares;
 use crate::{quota, tenant};
+
+use observe::Seen;
+use validate::ValidPool;
 
 pub mod apply;
 pub mod build;
@@ -79,9 +84,8 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
         apply::add_finalizer(context, pool).await?;
     }
     let id = PoolId::of(pool);
-    let seen = observe::observe(context, pool).await;
+    let mut seen = observe::observe(context, pool).await;
     let mut more = false;
-    let roll = seen.roll();
     let outcome = match validate::validate(pool) {
         Err(refused) => status::Outcome::Refused(refused),
         Ok(valid) => {
@@ -109,12 +113,9 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
                 nodes: &nodes,
             };
             let wanted = build::build(&valid, &inputs);
+            seen.pods.of_template(&wanted, &seen.standing);
             let applied = match advanced {
-                Ok(()) => apply::apply(context, &valid, &members, &wanted, &seen).await,
-                Err(error) => Err(error),
-            };
-            let applied = match applied {
-                Ok(()) => masters::advance(context, &seen, roll.as_ref()).await,
+                Ok(()) => carry_out(context, &valid, &members, &wanted, &seen).await,
                 Err(error) => Err(error),
             };
             match applied {
@@ -137,12 +138,27 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
     context.failures.clear(&key(pool));
     // Somebody waits for a node to leave, and only the master knows when it is empty.
     let is_settled = is_ready && !outcome.is_scaling_in() && !more;
-    let is_rolling = roll.is_some_and(|roll| roll.next() != Step::Done);
-    Ok(Action::requeue(if is_rolling {
+    Ok(Action::requeue(pause(is_settled, &seen)))
+}
+
+fn pause(is_settled: bool, seen: &Seen) -> Duration {
+    if seen.roll().is_some_and(|roll| roll.next() != Step::Done) {
         PAUSE_ROLLING
     } else if is_settled {
         PAUSE_READY
     } else {
         PAUSE_STARTING
-    }))
+    }
+}
+
+/// Writes what differs, and takes the next step with the masters' pods.
+async fn carry_out(
+    context: &Context,
+    valid: &ValidPool,
+    members: &Members,
+    wanted: &[Child],
+    seen: &Seen,
+) -> Result<(), ReconcileError> {
+    apply::apply(context, valid, members, wanted, seen).await?;
+    masters::advance(context, seen, seen.roll().as_ref()).await
 }

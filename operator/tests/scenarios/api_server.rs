@@ -615,7 +615,9 @@ impl State {
     fn settle_pods(&mut self) {
         let of_kind = |plural: &str| -> Vec<(Key, Value)> {
             let objects = self.objects.iter().filter(|(key, _)| key.0 == plural);
-            objects.map(|(key, object)| (key.clone(), object.clone())).collect()
+            objects
+                .map(|(key, object)| (key.clone(), object.clone()))
+                .collect()
         };
         let (sets, mut pods) = (of_kind("statefulsets"), of_kind("pods"));
         for ((_, namespace, name), set) in sets {

@@ -109,7 +109,10 @@ async fn promote(Path(name): Path<String>) -> impl IntoResponse {
     if name == "small-master-1" {
         (StatusCode::OK, Json(json!({ "leader": name })))
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": {} })))
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            Json(json!({ "error": {} })),
+        )
     }
 }
 
@@ -203,10 +206,16 @@ async fn documents_are_read_and_changes_sent() {
     assert_eq!((view.status.objects, view.status.capacity_bytes), (2, 64));
     let voters = view.masters.masters.iter().map(|one| one.is_voter);
     assert_eq!(voters.collect::<Vec<_>>(), [true, false]);
-    masters.promote(&pool(), "small-master-1").await.expect("promoted");
+    masters
+        .promote(&pool(), "small-master-1")
+        .await
+        .expect("promoted");
     let names = ["a".to_owned(), "b".to_owned()];
     masters.name_masters(&pool(), &names).await.expect("named");
-    let refused = masters.promote(&pool(), "other").await.expect_err("refused");
+    let refused = masters
+        .promote(&pool(), "other")
+        .await
+        .expect_err("refused");
     assert!(matches!(refused, MasterError::Refused { status: 503, .. }));
     assert_eq!(view.tenants["team-a"].used_bytes, 8);
     assert!(!view.tenants["team-a"].fits(&policy("team-a")));

@@ -30,7 +30,8 @@ async fn updated(api: &ApiServer, value: &'static str) {
 }
 
 async fn edit(api: &ApiServer, spec: Value) {
-    api.edit(POOLS, "apps", "small", json!({ "spec": spec })).await;
+    api.edit(POOLS, "apps", "small", json!({ "spec": spec }))
+        .await;
 }
 
 /// What was done to pods and to the office, in order.
@@ -68,7 +69,11 @@ async fn standbys_come_first_and_then_nothing_is_written() {
     assert_eq!(selector["larder.dev/leader"], "true");
     steps(&api, &master).await;
 
-    edit(&api, json!({ "masters": { "oplog": { "sync": "Always" } } })).await;
+    edit(
+        &api,
+        json!({ "masters": { "oplog": { "sync": "Always" } } }),
+    )
+    .await;
     updated(&api, "False/MastersRolling").await;
     updated(&api, "True/AllMastersUpdated").await;
     let order = [
@@ -109,7 +114,8 @@ async fn an_operator_that_dies_at_any_write_of_a_roll_is_followed_by_one_that_en
         updated(&api, "True/AllMastersUpdated").await;
         steps(&api, &master).await;
         edit(&api, json!({ "eviction": { "highWatermarkPercent": 95 } })).await;
-        api.with(move |state| state.writes_left = Some(writes)).await;
+        api.with(move |state| state.writes_left = Some(writes))
+            .await;
         wait(Duration::from_secs(60)).await;
         drop(operator);
         api.with(|state| state.writes_left = None).await;
@@ -118,7 +124,9 @@ async fn an_operator_that_dies_at_any_write_of_a_roll_is_followed_by_one_that_en
             let set = &state.objects[&key("statefulsets", "apps", "small-master")];
             let revision = &set["status"]["updateRevision"];
             let mut pods = state.objects.iter().filter(|(key, _)| key.0 == "pods");
-            set["spec"]["template"].to_string().contains("larder.dev/config")
+            set["spec"]["template"]
+                .to_string()
+                .contains("larder.dev/config")
                 && pods.all(|(_, pod)| {
                     pod["metadata"]["labels"]["controller-revision-hash"] == *revision
                 })
@@ -157,17 +165,25 @@ async fn pods_go_only_when_their_masters_vote_no_longer() {
         "name apps/small 1",
     ];
     assert_eq!(steps(&api, &master).await, order);
-    let budget = api.get("poddisruptionbudgets", "apps", "small-master").await;
+    let budget = api
+        .get("poddisruptionbudgets", "apps", "small-master")
+        .await;
     assert_eq!(budget.expect("a budget")["spec"]["maxUnavailable"], 0);
 
     master.with(|state| state.voters = BTreeMap::from([(0, true)]));
-    api.until("one pod", move |state| replicas(state) == 1).await;
+    api.until("one pod", move |state| replicas(state) == 1)
+        .await;
     updated(&api, "True/AllMastersUpdated").await;
     edit(&api, json!({ "masters": { "replicas": 3 } })).await;
-    api.until("three pods", move |state| replicas(state) == 3).await;
+    api.until("three pods", move |state| replicas(state) == 3)
+        .await;
     updated(&api, "False/MastersRolling").await;
     wait(Duration::from_secs(60)).await;
-    assert_eq!(steps(&api, &master).await, ["name apps/small 3"], "it keeps its log");
+    assert_eq!(
+        steps(&api, &master).await,
+        ["name apps/small 3"],
+        "it keeps its log"
+    );
     master.with(|state| state.voters = BTreeMap::from([(0, true), (1, true), (2, true)]));
     updated(&api, "True/AllMastersUpdated").await;
     let now = api.get("daemonsets", "apps", "small-agent").await;

@@ -298,7 +298,9 @@ impl MasterApi for FakeMaster {
                 state
                     .changes
                     .push(format!("promote {} {master}", pool.key()));
-                let ordinal = master.rsplit_once('-').and_then(|(_, one)| one.parse().ok());
+                let ordinal = master
+                    .rsplit_once('-')
+                    .and_then(|(_, one)| one.parse().ok());
                 state.leader = ordinal.expect("a master's name");
             });
             Ok(())

@@ -45,9 +45,9 @@ pub(super) fn services(owner: &Owner<'_>, pool: &ValidPool) -> Vec<Child> {
         "spec": { "type": "ClusterIP", "selector": leading, "ports": ports },
     });
     vec![
-        owner.child(ChildKind::Service, owner.id.leader(), "master", leader),
         owner.child(ChildKind::Service, owner.id.master(), "master", client),
         owner.child(ChildKind::Service, owner.id.masters(), "master", headless),
+        owner.child(ChildKind::Service, owner.id.leader(), "master", leader),
     ]
 }
 
