@@ -73,7 +73,7 @@ pub use condition::Condition;
 pub use definition::{GenerateError, generate, schema};
 pub use document::{Document, DocumentError, DocumentProblem, parse_documents};
 pub use events::{Events, ZmqEndpoint, ZmqSchema};
-pub use masters::{MasterStorage, Masters, MastersStatus};
+pub use masters::{MasterStorage, Masters, MastersStatus, Oplog, OplogSync};
 pub use node::{
     CacheNode, CacheNodeSpec, CacheNodeStatus, DrainState, HugepageFacts, MemoryFacts,
     NodeCapability, NodeDrain,

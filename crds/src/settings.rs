@@ -159,7 +159,8 @@ impl CachePool {
         };
         let spec = &self.spec;
         let events = spec.events.as_ref();
-        let mut master = master::of(&spec.eviction, &spec.moves, events, &mut problems);
+        let (moves, oplog) = (&spec.moves, &spec.masters.oplog);
+        let mut master = master::of(&spec.eviction, moves, oplog, events, &mut problems);
         let name = name_of(self.metadata.name.as_deref(), &mut problems);
         let namespace = namespace_of(self.metadata.namespace.as_deref());
         let (kept, bootstrap) = (spec.snapshots.as_ref(), spec.bootstrap.as_ref());

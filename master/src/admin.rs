@@ -8,6 +8,7 @@ mod reject;
 mod snapshots;
 mod tasks;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use larder_telemetry::metrics::CONTENT_TYPE;
 use larder_types::{Principal, Reason, TenantId};
 use larder_wire::CallError;
 use larder_wire::limit::MAX_CREDENTIAL_BYTES;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -111,6 +113,7 @@ fn router(admin: Admin) -> Router {
             get(snapshots::one).delete(snapshots::delete),
         )
         .route("/v1/check", get(check))
+        .route("/v1/masters", get(masters).put(expect_masters))
         .route("/v1/masters/{name}/promote", post(promote))
         .fallback(|| async { Rejection::not_found("no such route") })
         .method_not_allowed_fallback(|| async { Rejection::method() })
@@ -256,6 +259,43 @@ async fn agents(State(admin): State<Admin>) -> Result<Response, Rejection> {
 
 async fn check(State(admin): State<Admin>) -> Result<Response, Rejection> {
     admin.document(AdminAsk::Check).await
+}
+
+/// Who is a master and who leads, as this one sees it; only the leader knows who is in sync.
+async fn masters(State(admin): State<Admin>) -> Result<Response, Rejection> {
+    match &*admin.desk.borrow() {
+        Some(desk) => Ok(axum::Json(desk.masters()).into_response()),
+        None => Err(CallError::new(admin.role.borrow().refusal()).into()),
+    }
+}
+
+/// The body of `PUT /v1/masters`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    names: BTreeSet<String>,
+}
+
+/// Says which masters the pool is to have. To be asked of the leader.
+async fn expect_masters(
+    State(admin): State<Admin>,
+    axum::Extension(asker): axum::Extension<Asker>,
+    body: axum::body::Bytes,
+) -> Result<Response, Rejection> {
+    let expected: Expected = serde_json::from_slice(&body).map_err(Rejection::bad_argument)?;
+    let all: Vec<&str> = expected.names.iter().map(String::as_str).collect();
+    let object = all.join(" ");
+    let desk = admin.desk.borrow().clone();
+    let done = match desk {
+        Some(desk) if *admin.role.borrow() == Role::Leading => desk
+            .expect(expected.names.clone())
+            .map_err(Rejection::bad_argument),
+        _ => Err(CallError::new(Reason::NotLeader).into()),
+    };
+    let outcome = if done.is_ok() { "done" } else { "refused" };
+    audit(&asker.0, &Method::PUT, &object, outcome);
+    done?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Makes another master the leader, at once. To be asked of the leader.

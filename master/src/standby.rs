@@ -66,6 +66,7 @@ impl Standby {
         let mut shown = None;
         let mut changes = replica.changes();
         let mut standing = replica.standing();
+        let mut behind = replica.behind();
         let mut joins_anew = pin!(replica.must_join_anew());
         loop {
             // The first entry of its own term: everything before it is committed and applied.
@@ -73,10 +74,12 @@ impl Standby {
             if standing.is_leader && is_whole && standing.term > self.led {
                 return Ok(Followed::Leads(standing.term));
             }
-            let role = match &standing.leader {
-                // Not before it has caught up: whoever stops another master now relies on it.
-                Some(_) if !standing.is_leader && standing.is_voter => Role::Standby,
-                _ => Role::Starting,
+            let follows = standing.leader.is_some() && !standing.is_leader && standing.is_voter;
+            // Not before it has caught up: whoever stops another master now relies on it.
+            let role = if follows && !*behind.borrow_and_update() {
+                Role::Standby
+            } else {
+                Role::Starting
             };
             if shown != Some(role) {
                 show(role)?;
@@ -97,6 +100,8 @@ impl Standby {
                     standing = replica.standing();
                     continue;
                 }
+                // It fails only with the replica, of which the others tell.
+                _ = behind.changed() => continue,
                 // Alone it leads in a moment: whoever comes now waits that long.
                 event = events.recv(), if !replica.is_alone() => match event {
                     Some(event) => self.hear(event, &standing, role),

@@ -34,6 +34,7 @@ pub mod error;
 pub mod feed;
 pub mod gate;
 pub mod master_api;
+pub mod masters;
 pub mod metrics;
 pub mod names;
 pub mod node;

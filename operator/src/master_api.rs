@@ -13,10 +13,12 @@ use tokio::sync::watch;
 use crate::names::PoolId;
 
 pub use agents::{AgentDocument, AgentLabels, DrainDocument, SegmentDocument};
+pub use masters::{MasterDocument, MastersDocument};
 pub use snapshots::{SnapshotDocument, SnapshotLook};
 
 mod agents;
 pub mod http;
+mod masters;
 mod snapshots;
 pub mod tokens;
 
@@ -60,12 +62,12 @@ pub enum MasterError {
     },
     /// Some answered, and none of them leads.
     #[error(
-        "no master leads: {answered} of {asked} answer; they elect one while more than half of all \
-         run"
+        "no master leads: {} of {asked} answer; they elect one while more than half of all run",
+        .answered.len()
     )]
     NoLeader {
-        /// How many answered.
-        answered: u32,
+        /// The names of those that answered.
+        answered: Vec<String>,
         /// How many have an address.
         asked: u32,
     },
@@ -258,6 +260,8 @@ pub struct MasterView {
     pub quotas: BTreeMap<String, QuotaDocument>,
     /// By name of the node.
     pub agents: BTreeMap<String, AgentDocument>,
+    /// The masters as the leader sees them.
+    pub masters: MastersDocument,
 }
 
 /// The administration port of masters.
@@ -278,6 +282,10 @@ pub trait MasterApi: Send + Sync + Debug {
     fn undrain<'a>(&'a self, pool: &'a PoolId, agent: &'a str) -> Call<'a, ()>;
     /// How far an agent is emptied.
     fn drain_status<'a>(&'a self, pool: &'a PoolId, agent: &'a str) -> Call<'a, DrainDocument>;
+    /// Makes another master the leader; one that leads already is no error.
+    fn promote<'a>(&'a self, pool: &'a PoolId, master: &'a str) -> Call<'a, ()>;
+    /// Says which masters the pool is to have.
+    fn name_masters<'a>(&'a self, pool: &'a PoolId, names: &'a [String]) -> Call<'a, ()>;
     /// Says where an agent stands.
     fn set_labels<'a>(
         &'a self,

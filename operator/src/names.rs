@@ -17,6 +17,8 @@ pub const LABEL_POOL_UID: &str = "larder.dev/pool-uid";
 pub const LABEL_POOL_NAMESPACE: &str = "larder.dev/pool-namespace";
 /// `master` or `agent`.
 pub const LABEL_COMPONENT: &str = "app.kubernetes.io/component";
+/// On the pod of the master that leads: `true`. The Service of the leader selects by it.
+pub const LABEL_LEADER: &str = "larder.dev/leader";
 /// A member node carries this prefix and the pool's uid as a label; its value is the pool's name.
 pub const NODE_LABEL_PREFIX: &str = "pool.larder.dev/";
 /// What the operator last applied, as a hash: tells that a field was dropped.
@@ -29,6 +31,9 @@ pub const POOL_FINALIZER: &str = "larder.dev/pool";
 pub const TENANT_FINALIZER: &str = "larder.dev/tenant";
 /// Keeps a CacheSnapshot until its file is deleted.
 pub const SNAPSHOT_FINALIZER: &str = "larder.dev/snapshot";
+
+/// The most masters of a pool.
+const MASTERS_MAX: u32 = 5;
 
 /// Port of a master for clients and agents.
 pub const MASTER_PORT: u16 = 7400;
@@ -97,6 +102,12 @@ impl PoolId {
         format!("{}-masters", self.name)
     }
 
+    /// The Service that leads to the master that leads.
+    #[must_use]
+    pub fn leader(&self) -> String {
+        format!("{}-leader", self.name)
+    }
+
     /// The agents: DaemonSet, ServiceAccount, RoleBinding, ConfigMap.
     #[must_use]
     pub fn agent(&self) -> String {
@@ -141,12 +152,6 @@ impl PoolId {
         format!("{}-{ordinal}", self.master())
     }
 
-    /// The masters' host inside the cluster: whichever of them is ready.
-    #[must_use]
-    pub fn master_host(&self) -> String {
-        format!("{}.{}.svc", self.master(), self.namespace)
-    }
-
     /// The host that stands for the addresses of all masters, ready or not.
     #[must_use]
     pub fn masters_host(&self) -> String {
@@ -160,14 +165,19 @@ impl PoolId {
         format!("{pod}.{}:{MASTER_PORT}", self.masters_host())
     }
 
-    /// What clients and agents are given to find the masters: each of several by its own name,
-    /// since a Service that chooses one may choose the same standby again and again.
+    /// What clients are given to find the masters: one name with the addresses of all, each of
+    /// which they ask. It stays when their number changes.
     #[must_use]
-    pub fn master_addrs(&self, masters: u32) -> Vec<String> {
-        if masters == 1 {
-            return vec![format!("{}:{MASTER_PORT}", self.master_host())];
-        }
-        (0..masters).map(|one| self.master_addr(one)).collect()
+    pub fn masters_addr(&self) -> String {
+        format!("{}:{MASTER_PORT}", self.masters_host())
+    }
+
+    /// What agents are given: a name for each master that the pool may ever have, so that another
+    /// number of them restarts no agent, which would empty the cache. A name without a pod is
+    /// passed over at once.
+    #[must_use]
+    pub fn master_addrs(&self) -> Vec<String> {
+        (0..MASTERS_MAX).map(|one| self.master_addr(one)).collect()
     }
 
     /// The folder of the pool's socket on each node, which engine pods mount. It depends on

@@ -65,6 +65,8 @@ pub enum ConditionType {
     LeaderElected,
     /// All masters lead or follow.
     MastersReady,
+    /// All masters run as the spec says, and no other ones do.
+    MastersUpdated,
     /// All wanted nodes have a ready agent.
     NodesReady,
     /// Nodes that should leave the pool cannot move their objects.
@@ -91,6 +93,7 @@ impl ConditionType {
             Self::Accepted => "Accepted",
             Self::LeaderElected => "LeaderElected",
             Self::MastersReady => "MastersReady",
+            Self::MastersUpdated => "MastersUpdated",
             Self::NodesReady => "NodesReady",
             Self::ScaleInBlocked => "ScaleInBlocked",
             Self::Guaranteed => "Guaranteed",
@@ -146,13 +149,22 @@ reasons! {
         "No master leads at the moment. More than half of them answer and elect one by themselves, \
          within seconds.";
     QuorumLost Warning ["CachePool" LeaderElected "False", "CachePool" Ready "False"]
-        "Half of the masters or more do not answer, so none may lead. Objects stay where they are. \
-         Start the masters that the message counts again, as the message says; nothing is lost \
-         then. Delete no volume, and without spec.masters.storage no pod.";
+        "Half of the masters or more do not answer, so none may lead. Objects stay where they are, \
+         and nothing is lost while the volumes of the masters that the message names are there. \
+         Start those masters again, as the message says: bring back their nodes, or delete the \
+         pods of nodes that are surely off, so that they start elsewhere with their volumes. Delete \
+         no volume, and without spec.masters.storage no pod.";
     AllMastersReady Normal ["CachePool" MastersReady "True"]
         "One master leads, and all others follow it.";
     MastersStarting Normal ["CachePool" MastersReady "False"]
         "Fewer masters are ready than there should be. The pool serves while more than half are.";
+    AllMastersUpdated Normal ["CachePool" MastersUpdated "True"]
+        "Every master runs as the spec says, and votes.";
+    MastersRolling Normal ["CachePool" MastersUpdated "False"]
+        "Masters are made again one at a time, or their number changes; the message says what is \
+         next or waited for. Standbys come first, and only while all others are ready and in sync; \
+         then another master takes over, and the old leader comes last. If it waits for a master \
+         that does not become ready, look at its pod: a change of the spec replaces that one first.";
     AllReady Normal ["CachePool" NodesReady "True"]
         "Every wanted node has a ready agent.";
     AgentsStarting Normal ["CachePool" NodesReady "False", "CachePool" Ready "False"]

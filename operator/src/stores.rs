@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DynamicObject};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::watcher;
@@ -15,8 +15,11 @@ use tokio::task::JoinSet;
 use crate::child::{ChildKey, ChildKind, Standing, value_of};
 use crate::conditions::is_true;
 use crate::feed::{Feed, Trigger, Triggers, digest_of};
+use crate::masters::PodFacts;
 use crate::metrics::OperatorMetrics;
-use crate::names::{LABEL_POOL, LABEL_POOL_NAMESPACE, LABEL_POOL_UID, MANAGED_BY, MANAGER, PoolId};
+use crate::names::{
+    LABEL_COMPONENT, LABEL_POOL, LABEL_POOL_NAMESPACE, LABEL_POOL_UID, MANAGED_BY, MANAGER, PoolId,
+};
 use crate::node::facts::NodeFacts;
 use crate::reasons::ConditionType;
 
@@ -33,6 +36,8 @@ pub struct Stores {
     pub snapshots: Store<CacheSnapshot>,
     /// Every node.
     pub nodes: Store<Node>,
+    /// The pods of masters.
+    pub pods: Store<Pod>,
     children: BTreeMap<ChildKind, Store<DynamicObject>>,
 }
 
@@ -43,6 +48,7 @@ struct Writers {
     quotas: Writer<CacheQuota>,
     snapshots: Writer<CacheSnapshot>,
     nodes: Writer<Node>,
+    pods: Writer<Pod>,
     children: Vec<(ChildKind, Writer<DynamicObject>)>,
 }
 
@@ -53,6 +59,7 @@ impl Stores {
         let (quotas, quotas_writer) = reflector::store();
         let (snapshots, snapshots_writer) = reflector::store();
         let (nodes, nodes_writer) = reflector::store();
+        let (pods, pods_writer) = reflector::store();
         let writers: Vec<_> = ChildKind::ALL
             .iter()
             .map(|kind| (*kind, Writer::new(kind.resource())))
@@ -67,6 +74,7 @@ impl Stores {
             quotas: quotas_writer,
             snapshots: snapshots_writer,
             nodes: nodes_writer,
+            pods: pods_writer,
             children: writers,
         };
         (
@@ -76,6 +84,7 @@ impl Stores {
                 quotas,
                 snapshots,
                 nodes,
+                pods,
                 children,
             },
             writers,
@@ -111,6 +120,11 @@ impl Stores {
         let (m, t) = run();
         let nodes = Api::all(client.clone());
         tasks.spawn(node_feed(stores.pools.clone()).run(nodes, all(), writers.nodes, m, t));
+        let (m, t) = run();
+        let masters = format!("{MANAGED_BY}={MANAGER},{LABEL_COMPONENT}=master");
+        let masters = all().labels(&masters);
+        let pods = api(client, namespace);
+        tasks.spawn(pod_feed().run(pods, masters, writers.pods, m, t));
         for (kind, writer) in writers.children {
             let (m, t) = run();
             let namespace = namespace.filter(|_| kind != ChildKind::ClusterRoleBinding);
@@ -123,6 +137,7 @@ impl Stores {
         stores.quotas.wait_until_ready().await?;
         stores.snapshots.wait_until_ready().await?;
         stores.nodes.wait_until_ready().await?;
+        stores.pods.wait_until_ready().await?;
         for store in stores.children.values() {
             store.wait_until_ready().await?;
         }
@@ -210,6 +225,18 @@ impl Stores {
             namespace.is_none_or(|namespace| *namespace == pool.namespace)
         });
         standing
+    }
+
+    /// The pods of a pool's masters, in order.
+    #[must_use]
+    pub fn masters_of(&self, pool: &PoolId) -> Vec<PodFacts> {
+        let pods = self.pods.state();
+        let mut facts: Vec<_> = pods
+            .iter()
+            .filter_map(|pod| PodFacts::of(pod, pool))
+            .collect();
+        facts.sort_by_key(|pod| pod.ordinal);
+        facts
     }
 
     /// One child, if it is ours.
@@ -372,6 +399,34 @@ fn node_feed(pools: Store<CachePool>) -> Feed<Node> {
             pools.iter().map(pool).collect()
         }),
     }
+}
+
+/// A master's pod concerns its pool when it comes, goes, becomes ready or ceases to be.
+fn pod_feed() -> Feed<Pod> {
+    Feed {
+        kind: "Pod",
+        slim: |pod| {
+            without_managed_fields(pod);
+            pod.spec = None;
+        },
+        digest: |pod| digest_of(pod_pool(pod).and_then(|pool| PodFacts::of(pod, &pool))),
+        route: Arc::new(|pod| {
+            let pool = pod_pool(pod);
+            pool.map(|pool| Trigger::pool(&pool.namespace, &pool.name))
+                .into_iter()
+                .collect()
+        }),
+    }
+}
+
+/// The pool that a pod says it is of.
+fn pod_pool(pod: &Pod) -> Option<PoolId> {
+    let label = |key| pod.labels().get(key).cloned();
+    Some(PoolId {
+        namespace: pod.namespace()?,
+        name: label(LABEL_POOL)?,
+        uid: label(LABEL_POOL_UID)?,
+    })
 }
 
 fn child_feed(kind: ChildKind) -> Feed<DynamicObject> {

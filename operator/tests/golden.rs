@@ -76,6 +76,7 @@ fn children_of(text: &str) -> (ValidPool, Vec<Child>) {
     let pool = validate(&pool).expect("valid");
     let tenants = claims::accepted(&tenants, &claims::reserved(&pool.id, ACCOUNT));
     let inputs = Inputs {
+        masters: pool.settings.masters,
         config: &config(),
         operator_account: ACCOUNT,
         tenants: &tenants,
@@ -100,7 +101,7 @@ fn the_objects_of_a_pool_with_three_masters() {
     }
     let (_, tenants) = read(SAMPLE_HA);
     let settings = tenants[0].settings().expect("valid");
-    let child = tenant::build::build(&tenants[0], &pool.id, 3, &settings);
+    let child = tenant::build::build(&tenants[0], &pool.id, &settings);
     compare(&format!("ConfigMap-{}", child.key.name), &child.body);
 }
 
@@ -185,7 +186,7 @@ fn the_connection_of_a_tenant() {
     let (pool, tenants) = sample();
     let pool = validate(&pool).expect("valid");
     let settings = tenants[0].settings().expect("valid");
-    let child = tenant::build::build(&tenants[0], &pool.id, 1, &settings);
+    let child = tenant::build::build(&tenants[0], &pool.id, &settings);
     strictly(&child);
     compare(&format!("ConfigMap-{}", child.key.name), &child.body);
 }

@@ -119,19 +119,16 @@ pub(super) fn masters_cases() -> Vec<Case> {
         .fails(masters(4)),
         case(
             "spec.masters",
-            "spec.masters.replicas",
-            "cannot be changed; create another pool",
-        )
-        .on_update()
-        .passes(masters(1))
-        .fails(masters(3)),
-        case(
-            "spec.masters",
             "spec.masters",
             "cannot be changed, as volumes of a StatefulSet cannot; create another pool",
         )
         .on_update()
         .passes(set("/spec/masters", json!({})))
+        .passes(masters(3))
+        .passes(set(
+            "/spec/masters",
+            json!({ "oplog": { "sync": "Always" } }),
+        ))
         .fails(storage("1Gi")),
         case(
             "spec.masters.storage.size",

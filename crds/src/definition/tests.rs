@@ -253,7 +253,7 @@ fn defaults_are_complete() {
     assert_eq!(
         pool,
         json!({ "spec": {
-            "masters": { "replicas": 1 },
+            "masters": { "replicas": 1, "oplog": { "sync": "Interval", "intervalMs": 20 } },
             "nodes": {
                 "drain": { "deadlineSeconds": 600 }, "rackLabel": "topology.larder.dev/rack",
             },

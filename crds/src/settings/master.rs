@@ -7,6 +7,7 @@ use crate::background::{Eviction, MAX_CONCURRENT, Moves};
 use crate::events::{
     CAPACITY, Events, MASTER_PORTS, MAX_ENDPOINTS, MAX_MESSAGES, MIN_PORT, ZmqEndpoint, ZmqSchema,
 };
+use crate::masters::{INTERVAL_MS_MAX, Oplog, OplogSync};
 use crate::problem::Problem;
 
 #[cfg(test)]
@@ -29,6 +30,10 @@ pub struct MasterSettings {
     pub max_moves: u32,
     /// How much is copied between nodes, in bytes per second; at least 1 MiB.
     pub move_bytes_per_s: u64,
+    /// When the log is durable.
+    pub oplog_sync: OplogSync,
+    /// With [`OplogSync::Interval`]: after how many milliseconds; 1 to 10,000.
+    pub oplog_interval_ms: u32,
     /// Cache events; `None` means that there are none.
     pub events: Option<EventsSettings>,
     /// Where snapshots are kept, and which one the pool begins from.
@@ -40,6 +45,7 @@ impl Default for MasterSettings {
         of(
             &Eviction::default(),
             &Moves::default(),
+            &Oplog::default(),
             None,
             &mut Vec::new(),
         )
@@ -123,6 +129,11 @@ impl MasterSettings {
             "max_concurrent": self.max_moves,
             "bytes_per_s": self.move_bytes_per_s,
         });
+        let oplog = json!({
+            "sync": self.oplog_sync.text(),
+            "interval_ms": self.oplog_interval_ms,
+        });
+        sections.insert("oplog".to_owned(), oplog);
         sections.insert("eviction".to_owned(), eviction);
         sections.insert("moves".to_owned(), moves);
         if let Some(events) = &self.events {
@@ -133,10 +144,11 @@ impl MasterSettings {
     }
 }
 
-/// What three parts of a pool's spec come to; with problems it is of no use.
+/// What four parts of a pool's spec come to; with problems it is of no use.
 pub(super) fn of(
     eviction: &Eviction,
     moves: &Moves,
+    oplog: &Oplog,
     events: Option<&Events>,
     problems: &mut Vec<Problem>,
 ) -> MasterSettings {
@@ -152,6 +164,10 @@ pub(super) fn of(
         let message = "must be 1 to 256";
         problems.push(Problem::new("spec.moves.maxConcurrent", message));
     }
+    if !(1..=INTERVAL_MS_MAX).contains(&oplog.interval_ms) {
+        let message = "must be 1 to 10000";
+        problems.push(Problem::new("spec.masters.oplog.intervalMs", message));
+    }
     let path = "spec.moves.bytesPerSecond";
     let move_bytes_per_s = at_least_a_mib(path, &moves.bytes_per_second, problems);
     MasterSettings {
@@ -159,6 +175,8 @@ pub(super) fn of(
         low_watermark_percent: low,
         max_moves: moves.max_concurrent,
         move_bytes_per_s,
+        oplog_sync: oplog.sync,
+        oplog_interval_ms: oplog.interval_ms,
         events: events.map(|events| events_of(events, problems)),
         snapshots: SnapshotsSettings::default(),
     }

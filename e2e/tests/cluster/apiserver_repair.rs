@@ -49,10 +49,10 @@ fn repaired(scene: &Scene<'_>) -> Result<()> {
     scene.apply(&[nodes.pool("small", None)])?;
     settled(scene, "small")?;
     let all = children(scene)?;
-    // Two ServiceAccounts, one binding, four ConfigMaps, two Services, two sets, two CacheNodes
+    // Two ServiceAccounts, one binding, four ConfigMaps, three Services, two sets, two CacheNodes
     // and a Secret.
     ensure!(
-        all.len() == 14,
+        all.len() == 15,
         "{:?}",
         all.iter().map(name_of).collect::<Vec<_>>()
     );

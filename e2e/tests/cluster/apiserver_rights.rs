@@ -200,6 +200,8 @@ fn operator(scene: &Scene<'_>) -> Result<()> {
         ("get", "secrets", namespace),
         ("list", "secrets", namespace),
         ("create", "pods", namespace),
+        ("update", "pods", namespace),
+        ("create", "pods/exec", namespace),
         ("create", "roles.rbac.authorization.k8s.io", namespace),
         ("patch", "cachepools", "default"),
         ("delete", "nodes", namespace),
@@ -211,7 +213,63 @@ fn operator(scene: &Scene<'_>) -> Result<()> {
             "",
         )?;
     }
+    pods(scene, &kubectl)?;
     no_wildcard(&kubectl, namespace)
+}
+
+/// Of pods it may replace those of masters, and mark the leader's.
+fn pods(scene: &Scene<'_>, kubectl: &Kubectl) -> Result<()> {
+    let pod = |name: &str, component: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "labels": {
+                "app.kubernetes.io/managed-by": "larder-operator",
+                "app.kubernetes.io/component": component,
+            } },
+            // No scheduler of that name is there: it waits for ever.
+            "spec": { "schedulerName": "none", "containers": [{ "name": "c", "image": "i" }] },
+        })
+    };
+    scene.apply(&[pod("master", "master"), pod("engine", "engine")])?;
+    let labelled = |name: &str, label: &str| {
+        let metadata = json!({
+            "name": name, "namespace": scene.namespace, "labels": { label: "true" },
+        });
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata })
+    };
+    let try_out = [OBJECT, &["--dry-run=server"]].concat();
+    let only = "only pods of masters";
+    for (name, label, why) in [
+        ("engine", "larder.dev/leader", only),
+        (
+            "master",
+            "larder.dev/pool",
+            "only the label larder.dev/leader",
+        ),
+    ] {
+        until("the policy of pods to be in force", LIMIT, || {
+            Ok(Look::at(refuse(
+                kubectl,
+                &try_out,
+                &labelled(name, label),
+                why,
+            )))
+        })?;
+    }
+    let delete = |name| {
+        [
+            "-n",
+            &scene.namespace,
+            "delete",
+            "pod",
+            name,
+            "--dry-run=server",
+        ]
+    };
+    refused(kubectl, &delete("engine"), only)?;
+    kubectl.run(&delete("master"))?;
+    let marked = labelled("master", "larder.dev/leader").to_string();
+    kubectl.feed(&try_out, &marked).map(drop)
 }
 
 /// Asks for all rules in force, of every role that the operator has.

@@ -12,15 +12,15 @@ use crate::Test;
 use crate::cluster_pods::{Pool, is_ready, pool_object, tenant_object};
 use crate::scene::{LIMIT, Scene};
 
-const BYTES: usize = 16 << 10;
+pub(crate) const BYTES: usize = 16 << 10;
 /// Objects that are put before, and which are read all the time.
-const OLD: usize = 8;
+pub(crate) const OLD: usize = 8;
 /// How long a get may take, as `larder` has it for its calls.
-const DEADLINE: Duration = Duration::from_secs(5);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 /// What `larder` says when it finds no leader; nothing was asked then.
-const NO_MASTER: &str = "no master answers";
+pub(crate) const NO_MASTER: &str = "no master answers";
 /// Acknowledged puts that must follow the death of the leader.
-const AFTER: usize = 10;
+pub(crate) const AFTER: usize = 10;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![Test::new(
@@ -29,7 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
     )]
 }
 
-fn replicated<'s>(scene: &'s Scene<'_>) -> Result<Pool<'s>> {
+pub(crate) fn replicated<'s>(scene: &'s Scene<'_>) -> Result<Pool<'s>> {
     scene.with_operator()?;
     let pool = Pool {
         scene,
@@ -53,14 +53,18 @@ fn replicated<'s>(scene: &'s Scene<'_>) -> Result<Pool<'s>> {
 }
 
 /// The master that leads, as the pool's status has it.
-fn leader(pool: &Pool<'_>) -> Result<String> {
+pub(crate) fn leader(pool: &Pool<'_>) -> Result<String> {
     let found = pool.scene.get(&[&pool.object()])?;
     let leader = found["status"]["leader"].as_str();
     Ok(leader.unwrap_or_default().to_owned())
 }
 
 /// Puts one object after another until `stop`, and gives the keys whose puts were acknowledged.
-fn put_all(pool: &Pool<'_>, stop: &AtomicBool, done: &AtomicUsize) -> Result<Vec<String>> {
+pub(crate) fn put_all(
+    pool: &Pool<'_>,
+    stop: &AtomicBool,
+    done: &AtomicUsize,
+) -> Result<Vec<String>> {
     let mut keys = Vec::new();
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -77,7 +81,7 @@ fn put_all(pool: &Pool<'_>, stop: &AtomicBool, done: &AtomicUsize) -> Result<Vec
 }
 
 /// Gets what was there before, again and again: none may fail.
-fn get_all(pool: &Pool<'_>, stop: &AtomicBool) -> Result<()> {
+pub(crate) fn get_all(pool: &Pool<'_>, stop: &AtomicBool) -> Result<()> {
     for number in (0..OLD).cycle() {
         if stop.load(Ordering::Relaxed) {
             break;

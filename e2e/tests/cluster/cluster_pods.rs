@@ -293,6 +293,13 @@ impl<'s> Pool<'s> {
 
     /// `GET` of the master's administration port as the operator.
     pub(crate) fn master_says(&self, path: &str) -> Result<Value> {
+        let pods = self.pods("master")?;
+        let pod = pods.first().context("no master")?;
+        self.master_does(pod, "GET", path)
+    }
+
+    /// A call of the administration port of a master's pod, as the operator.
+    pub(crate) fn master_does(&self, pod: &Value, method: &str, path: &str) -> Result<Value> {
         let audience = format!("--audience={}", self.audience());
         let ask = [
             "-n",
@@ -303,15 +310,14 @@ impl<'s> Pool<'s> {
             &audience,
         ];
         let token = self.scene.cluster.kubectl().run(&ask)?;
-        let pods = self.pods("master")?;
-        let pod = pods.first().context("no master")?;
-        let text = self.page(pod, ADMIN_PORT, path, Some(token.trim()))?;
+        let call = format!("{method} {path}");
+        let text = self.page(pod, ADMIN_PORT, &call, Some(token.trim()))?;
         serde_json::from_str(&text).with_context(|| format!("{path}: {text}"))
     }
 
     /// The sum of an agent's metric over the labels that hold `label`.
     pub(crate) fn agent_counts(&self, node: &str, metric: &str, label: &str) -> Result<f64> {
-        let text = self.page(&self.agent_on(node)?, METRICS_PORT, "/metrics", None)?;
+        let text = self.page(&self.agent_on(node)?, METRICS_PORT, "GET /metrics", None)?;
         let lines = text
             .lines()
             .filter(|line| line.starts_with(metric) && line.contains(label));
@@ -320,7 +326,7 @@ impl<'s> Pool<'s> {
             .sum())
     }
 
-    fn page(&self, pod: &Value, port: u16, path: &str, token: Option<&str>) -> Result<String> {
+    fn page(&self, pod: &Value, port: u16, call: &str, token: Option<&str>) -> Result<String> {
         let address = pod["status"]["podIP"]
             .as_str()
             .context("the pod has no address")?;
@@ -329,10 +335,7 @@ impl<'s> Pool<'s> {
         let token = token.map_or(String::new(), |token| {
             format!("Authorization: Bearer {token}\r\n")
         });
-        write!(
-            stream,
-            "GET {path} HTTP/1.0\r\nHost: {address}\r\n{token}\r\n"
-        )?;
+        write!(stream, "{call} HTTP/1.0\r\nHost: {address}\r\n{token}\r\n")?;
         let mut text = String::new();
         stream.set_read_timeout(Some(PAGE_LIMIT))?;
         stream.read_to_string(&mut text)?;
@@ -340,7 +343,7 @@ impl<'s> Pool<'s> {
             .split_once("\r\n\r\n")
             .context("no end of the HTTP head")?;
         if !head.starts_with("HTTP/1.0 200") && !head.starts_with("HTTP/1.1 200") {
-            bail!("GET {path} at {address}: {text}");
+            bail!("{call} at {address}: {text}");
         }
         Ok(body.to_owned())
     }

@@ -29,6 +29,7 @@ mod cluster_nodes;
 mod cluster_operator;
 mod cluster_pods;
 mod cluster_removal;
+mod cluster_rolls;
 mod cluster_tenants;
 mod operator;
 mod rig;
@@ -87,6 +88,7 @@ fn cluster_tests() -> Vec<Test> {
         cluster_operator::tests(),
         cluster_agents::tests(),
         cluster_masters::tests(),
+        cluster_rolls::tests(),
         cluster_nodes::tests(),
         cluster_removal::tests(),
     ]

@@ -23,7 +23,8 @@ use super::replica::{Replica, ReplicaSettings, Started};
 use super::snapshots::{Snapshots, Volume};
 use super::store::{LogStore, Written};
 use super::{
-    Clock, ConsensusError, Raft, compaction, convert, election, formation, hand_over, release,
+    Clock, ConsensusError, Member, Raft, StoredMembership, compaction, convert, election,
+    formation, hand_over, release,
 };
 
 /// How long a master may take to install a snapshot, in ms.
@@ -59,6 +60,7 @@ impl<T: Transport> Parts<T> {
         recovered: Recovered,
     ) -> Result<Started, ConsensusError> {
         let snapshots = Snapshots::new(Arc::clone(&self.volume));
+        let former = self.with_former(&recovered.membership);
         let (inputs, received) = mpsc::channel(FEED_LENGTH);
         let machine = Machine {
             inputs,
@@ -74,7 +76,7 @@ impl<T: Transport> Parts<T> {
         let (desk, asked) = self.desk(&raft, &rounds, snapshots);
         let (doubt, doubt_seen) = watch::channel(Doubt::Settled);
         let (agreed, agreed_seen) = watch::channel(0);
-        let tasks = self.tasks(&desk, network, asked, (doubt, agreed));
+        let tasks = self.tasks(&desk, network, asked, (doubt, agreed, former));
         let replica = Replica {
             metrics: raft.server_metrics(),
             raft,
@@ -84,7 +86,7 @@ impl<T: Transport> Parts<T> {
             // Clocks of two machines may differ in rate: a tenth is far more than they do.
             lease_ms: self.settings.election_ms - self.settings.election_ms / 10,
             flaw: self.settings.flaw,
-            is_alone: self.settings.members.len() == 1,
+            is_single: self.settings.members.len() == 1,
             doubt: doubt_seen,
             agreed: agreed_seen,
             _tasks: tasks,
@@ -94,6 +96,17 @@ impl<T: Transport> Parts<T> {
             feed: Feed::new(received),
             state: recovered.state,
         })
+    }
+
+    /// The configured masters, and those that vote still and are to leave: they may know more.
+    fn with_former(&self, membership: &StoredMembership) -> Vec<Member> {
+        let mut members = self.settings.members.clone();
+        for (_, node) in membership.membership().nodes() {
+            if !members.iter().any(|member| member.name == node.name) {
+                members.push(node.clone());
+            }
+        }
+        members
     }
 
     fn network(&self, rounds: &watch::Sender<Rounds>, snapshots: &Snapshots) -> Network<T> {
@@ -119,6 +132,9 @@ impl<T: Transport> Parts<T> {
         let (joins, joining) = mpsc::channel(JOINS_LENGTH);
         let (hand_overs, handing_over) = mpsc::channel(1);
         let (floor, _) = watch::channel(None);
+        let (behind, _) = watch::channel(true);
+        let members = self.settings.members.iter();
+        let (named, _) = watch::channel(members.map(|member| member.name.clone()).collect());
         let desk = PeerDesk {
             raft: raft.clone(),
             replica: self.number,
@@ -133,6 +149,8 @@ impl<T: Transport> Parts<T> {
             lost_tail: Arc::new(AtomicBool::new(self.lost_tail)),
             release: self.settings.release,
             floor,
+            behind,
+            named,
             joins,
             hand_overs,
             snapshots,
@@ -150,7 +168,7 @@ impl<T: Transport> Parts<T> {
         desk: &PeerDesk,
         network: Network<T>,
         asked: Asked,
-        (doubt, agreed): (watch::Sender<Doubt>, watch::Sender<u32>),
+        (doubt, agreed, former): (watch::Sender<Doubt>, watch::Sender<u32>, Vec<Member>),
     ) -> JoinSet<()> {
         let members = self.settings.members.clone();
         let (desk, net) = (|| desk.clone(), || network.clone());
@@ -159,13 +177,13 @@ impl<T: Transport> Parts<T> {
         if self.is_doubtful {
             doubt.send_replace(Doubt::Open);
             let commands = self.commands.clone();
-            let settling = doubt::settle(desk(), net(), members.clone(), commands, doubt);
+            let settling = doubt::settle(desk(), net(), former, commands, doubt);
             tasks.spawn(settling);
         }
         tasks.spawn(release::agree(desk(), net(), agreed));
         tasks.spawn(hand_over::serve(desk(), net(), asked.hand_overs));
-        tasks.spawn(formation::form(desk(), net(), members.clone()));
-        tasks.spawn(formation::admit(desk(), members, asked.joins));
+        tasks.spawn(formation::form(desk(), net(), members));
+        tasks.spawn(formation::admit(desk(), asked.joins));
         tasks.spawn(compaction::compact(
             desk().raft,
             self.written.clone(),

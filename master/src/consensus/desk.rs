@@ -1,5 +1,6 @@
 //! Answers the calls of other masters.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::feed::{ServerMetrics, Standing};
 use super::formation::Join;
 use super::hand_over::HandOver;
 use super::lease::Rounds;
+use super::membership::BEHIND_MAX;
 use super::message::{
     Appended, At, Ballot, PeerAnswer, PeerCall, PeerRequest, SentEntry, SentMembers, WhoIs,
 };
@@ -83,6 +85,10 @@ pub(crate) struct PeerDesk {
     pub(super) release: u32,
     /// No log that ends before this is voted for: the longest of all, when a majority was in doubt.
     pub(super) floor: watch::Sender<Option<At>>,
+    /// Whether this replica lacks more than the latest entries, as far as its leader has told it.
+    pub(super) behind: watch::Sender<bool>,
+    /// The names of all that are to be masters: as configured, until somebody says otherwise.
+    pub(super) named: watch::Sender<BTreeSet<String>>,
     pub(super) joins: mpsc::Sender<Join>,
     pub(super) hand_overs: mpsc::Sender<HandOver>,
     pub(super) snapshots: Snapshots,
@@ -261,6 +267,7 @@ impl PeerDesk {
             return PeerAnswer::Failed("this replica may miss what it had".to_owned());
         }
         let heard_ms = (self.clock)();
+        let through = entries.last().map(|entry| entry.at).or(prev);
         let entries: Result<Vec<_>, _> = entries.iter().map(convert::received).collect();
         let entries = match entries {
             Ok(entries) => entries,
@@ -284,6 +291,12 @@ impl PeerDesk {
             Err(error) => return PeerAnswer::Failed(error.to_string()),
         };
         self.heard.note(heard_ms);
+        if appended == Appended::Success {
+            let (commit, through) = (commit.map(|at| at.index), through.map(|at| at.index));
+            let is_behind = commit.unwrap_or(0) > through.unwrap_or(0) + BEHIND_MAX;
+            let set = |behind: &mut bool| std::mem::replace(behind, is_behind) != is_behind;
+            self.behind.send_if_modified(set);
+        }
         PeerAnswer::Append(appended)
     }
 

@@ -1,5 +1,5 @@
-//! How a pool gets its first membership, and how a master that starts with an empty disk is let
-//! into one that has it.
+//! How a pool gets its first membership, and how a master that starts with an empty disk, or was
+//! dropped before, is let into one that has it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,18 @@ use tokio::time::sleep;
 use super::Member;
 use super::desk::PeerDesk;
 use super::link::{Link, Transport};
+use super::membership::{self, Unnamed};
 use super::message::{PeerAnswer, PeerCall, PeerRequest, WhoIs};
 use super::network::Network;
 
 /// How long to wait before the others are asked again.
 const ASK_PAUSE: Duration = Duration::from_millis(100);
+/// The longest such pause, for one that is refused again and again.
+const ASK_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How long an answer may take.
 const ASK_TIMEOUT: Duration = Duration::from_millis(500);
+/// So many election times without a word of a leader make a voter ask whether it is one still.
+const LOST_ELECTIONS: u64 = 10;
 /// How long it may take to be let in: all of the pool's state is sent first.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
 /// After so many rounds without success it is said what is missing.
@@ -31,7 +36,8 @@ pub(super) struct Join {
 }
 
 /// Sees to it that this replica is a member: forms the pool together with all others when none of
-/// them has ever been in one, or asks the leader to be let in. Ends when it is done.
+/// them has ever been in one, or asks the leader to be let in. Goes on for as long as the replica
+/// lives, as one that was dropped may be wanted again, and need not have heard that it was.
 ///
 /// All have to answer before a pool is formed. One that is not heard may hold its log: a new one
 /// beside it would be a second pool.
@@ -40,17 +46,24 @@ pub(super) async fn form<T: Transport>(
     network: Network<T>,
     configured: Vec<Member>,
 ) {
+    let mut tries = 0;
     for round in 1_u32.. {
-        let me = desk.who();
         if is_voter(&desk) {
-            return;
+            sleep(Duration::from_millis(desk.election_ms)).await;
+            if !is_lost(&desk) {
+                tries = 0;
+                continue;
+            }
         }
+        let me = desk.who();
         if desk.is_doubtful() {
             sleep(ASK_PAUSE).await;
             continue;
         }
         let known = ask_all(&desk, &network, &configured, me).await;
-        let leader = known.values().find_map(|who| who.leader.clone());
+        // What this one remembers may be long over, and a call to there wait for a long time.
+        let others = known.values().filter(|who| who.id != desk.replica);
+        let leader = others.filter_map(|who| who.leader.clone()).next();
         let missing: Vec<&str> = configured
             .iter()
             .map(|member| member.name.as_str())
@@ -60,6 +73,7 @@ pub(super) async fn form<T: Transport>(
         let is_first = known.keys().next() == Some(&desk.me.name);
         if let Some((id, member)) = leader {
             join(&desk, &network, id, &member).await;
+            tries += 1;
         } else if missing.is_empty() && are_new && is_first {
             initialize(&desk, &configured, &known).await;
         } else if round % SAY_AFTER_ROUNDS == 0 {
@@ -70,8 +84,17 @@ pub(super) async fn form<T: Transport>(
                 tracing::warn!("this master joins when the others have a leader");
             }
         }
-        sleep(ASK_PAUSE).await;
+        let pause = ASK_PAUSE.saturating_mul(1 << tries.min(6));
+        sleep(pause.min(ASK_PAUSE_MAX)).await;
     }
+}
+
+/// Whether a voter hears of no leader for so long that it may be none any more: the others may
+/// have dropped it while it was away.
+fn is_lost(desk: &PeerDesk) -> bool {
+    let silent_ms = (desk.clock)().saturating_sub(desk.heard.at_ms());
+    let leads = desk.metrics.borrow().state == ServerState::Leader;
+    !leads && silent_ms > LOST_ELECTIONS * desk.election_ms
 }
 
 fn is_voter(desk: &PeerDesk) -> bool {
@@ -146,13 +169,13 @@ async fn join<T: Transport>(desk: &PeerDesk, network: &Network<T>, id: u64, lead
     }
 }
 
-/// Lets masters in, one at a time, while this replica leads.
-pub(super) async fn admit(
-    desk: PeerDesk,
-    configured: Vec<Member>,
-    mut joins: mpsc::Receiver<Join>,
-) {
+/// Lets masters in, one at a time, while this replica leads, drops those that are to be none, and
+/// ends what another leader began. One task for all: each goes by the voters as they are.
+pub(super) async fn admit(desk: PeerDesk, mut joins: mpsc::Receiver<Join>) {
+    let mut unnamed = Unnamed::default();
     let mut metrics = desk.metrics.clone();
+    let mut beat = tokio::time::interval(Duration::from_millis(desk.election_ms));
+    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let join = tokio::select! {
             join = joins.recv() => join,
@@ -163,9 +186,13 @@ pub(super) async fn admit(
                 end_change(&desk).await;
                 continue;
             }
+            _ = beat.tick() => {
+                membership::drop_unnamed(&desk, &mut unnamed).await;
+                continue;
+            }
         };
         let Some(join) = join else { return };
-        let done = let_in(&desk, &configured, join.id, &join.member).await;
+        let done = let_in(&desk, join.id, &join.member).await;
         if let Err(why) = &done {
             tracing::warn!(member = %join.member, why, "a master was not let in");
         }
@@ -198,20 +225,24 @@ fn is_changing(desk: &PeerDesk) -> bool {
 }
 
 /// A new voter first learns everything, then takes the place of the one of its name.
-async fn let_in(
-    desk: &PeerDesk,
-    configured: &[Member],
-    id: u64,
-    member: &Member,
-) -> Result<(), String> {
+async fn let_in(desk: &PeerDesk, id: u64, member: &Member) -> Result<(), String> {
     if desk.metrics.borrow().state != ServerState::Leader {
         return Err("this master does not lead".to_owned());
     }
-    if !configured.iter().any(|known| known.name == member.name) {
+    if !desk.named.borrow().contains(&member.name) {
         return Err(format!(
             "{} is none of this pool's masters; name it in `members` of every master",
             member.name
         ));
+    }
+    let is_voter = {
+        let metrics = desk.metrics.borrow();
+        let membership = metrics.membership_config.membership();
+        membership.voter_ids().any(|voter| voter == id)
+    };
+    if is_voter {
+        // It did not hear of this leader for a while.
+        return Ok(());
     }
     let learner = desk.raft.add_learner(id, member.clone(), true).await;
     learner.map_err(|error| error.to_string())?;

@@ -29,6 +29,12 @@ impl Rounds {
         self.not_before_ms = now_ms.saturating_add(1);
     }
 
+    /// When the last round of this term that a replica took was begun.
+    pub(super) fn taken_ms(&self, replica: u64, term: u64) -> Option<u64> {
+        let taken = self.taken.get(&replica);
+        taken.filter(|taken| taken.0 == term).map(|taken| taken.1)
+    }
+
     /// The latest time at or after which a quorum of each set of voters took a round of this
     /// term; the leader itself has always just taken one. `None`: there is none.
     pub(super) fn quorum_ms(

@@ -5,7 +5,8 @@
 //! * `network` asks other masters, `desk` answers them; `message` is what they say.
 //! * `lease` judges whether this master is certainly still the leader; `election` stands for
 //!   election after a quorum agreed that there is none; `formation` makes the first membership
-//!   and lets in a master that starts with an empty disk.
+//!   and lets in a master that starts with an empty disk; `membership` drops those that are
+//!   named no longer.
 //! * [`RaftLog`] is the log of a leader.
 //!
 //! openraft 0.9 lacks lease reads, a pre-vote and a way to resign. They are made here out of its
@@ -28,6 +29,7 @@ mod keeper;
 mod lease;
 mod link;
 mod machine;
+mod membership;
 mod message;
 mod network;
 mod raft_log;

@@ -69,7 +69,8 @@ pub(crate) struct Replica {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) lease_ms: u64,
     pub(super) flaw: Flaw,
-    pub(super) is_alone: bool,
+    /// No other master is configured.
+    pub(super) is_single: bool,
     pub(super) doubt: watch::Receiver<Doubt>,
     pub(super) agreed: watch::Receiver<u32>,
     pub(super) _tasks: JoinSet<()>,
@@ -164,6 +165,11 @@ impl Replica {
         self.metrics.clone()
     }
 
+    /// Whether it lacks more than the latest entries; true until a leader has said otherwise.
+    pub(crate) fn behind(&self) -> watch::Receiver<bool> {
+        self.desk.behind.subscribe()
+    }
+
     /// Why openraft has stopped.
     pub(crate) fn why_stopped(&self) -> ConsensusError {
         let state = self.raft.metrics().borrow().running_state.clone();
@@ -171,9 +177,12 @@ impl Replica {
         ConsensusError::Stopped(why.unwrap_or_else(|| "it was stopped".to_owned()))
     }
 
-    /// Whether it is the only master of its pool.
-    pub(crate) const fn is_alone(&self) -> bool {
-        self.is_alone
+    /// Whether it is the only master of its pool: no other one is configured, and none that was
+    /// votes still.
+    pub(crate) fn is_alone(&self) -> bool {
+        let metrics = self.metrics.borrow();
+        let mut voters = metrics.membership_config.membership().voter_ids();
+        self.is_single && voters.all(|voter| voter == metrics.id)
     }
 
     /// Answers other masters.
@@ -274,14 +283,17 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
         tracing::warn!(segment, bytes, "{what}");
     }
     let trusts_all = settings.flaw.is(Mistake::TailTrusted);
-    if is_doubtful && (settings.members.len() == 1 || trusts_all) {
-        // No other master could know more, but agents do.
+    let recovered = recover::state(volume)?;
+    let mut voters = recovered.membership.membership().voter_ids();
+    let is_alone = settings.members.len() == 1 && voters.all(|voter| voter == number);
+    if is_doubtful && (is_alone || trusts_all) {
+        // No other master could know more, but agents do. A new term follows, so no version is
+        // given twice.
         tracing::warn!("this machine lost its power: agents are asked for puts of the last moment");
         log.settle_doubt()?;
         is_doubtful = false;
         lost_tail = !trusts_all;
     }
-    let recovered = recover::state(volume)?;
     if let Some(applied) = recovered.applied
         && log.last().is_none_or(|last| last.index < applied.index)
     {

@@ -28,6 +28,8 @@ use super::replica::Started;
 use super::*;
 use crate::log::Log;
 
+mod members;
+
 const ELECTION_MS: u64 = 400;
 
 /// Time is paused: it passes when nothing else is to be done.
@@ -233,6 +235,8 @@ struct Group {
     nodes: Vec<Node>,
     start: Instant,
     growth_bytes: u64,
+    /// How many of the masters, from the first, whoever starts now finds configured.
+    configured: usize,
 }
 
 fn tenant_set(name: &str) -> Op {
@@ -249,15 +253,10 @@ impl Group {
             nodes: Vec::new(),
             start: Instant::now(),
             growth_bytes: u64::MAX,
+            configured: count,
         };
-        for number in 0..count {
-            group.nodes.push(Node {
-                name: format!("master-{number}"),
-                disk: SharedDisk::default(),
-                boot: 1,
-                release: 1,
-                running: None,
-            });
+        for _ in 0..count {
+            group.add();
         }
         for number in 0..count {
             group.run(number).await;
@@ -265,8 +264,19 @@ impl Group {
         group
     }
 
+    fn add(&mut self) {
+        self.nodes.push(Node {
+            name: format!("master-{}", self.nodes.len()),
+            disk: SharedDisk::default(),
+            boot: 1,
+            release: 1,
+            running: None,
+        });
+    }
+
     fn members(&self) -> Vec<Member> {
-        let names = self.nodes.iter().map(|node| node.name.clone());
+        let nodes = self.nodes.iter().take(self.configured);
+        let names = nodes.map(|node| node.name.clone());
         names
             .map(|name| Member {
                 addr: name.clone(),

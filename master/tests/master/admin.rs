@@ -24,6 +24,39 @@ async fn a_master_that_is_alone_leads_already_and_knows_no_other() {
 }
 
 #[tokio::test]
+async fn a_leader_says_who_its_masters_are_and_can_be_told_of_others() {
+    let rig = Rig::start().await;
+    Client::connect(&rig, "a").await;
+    let operator = token("operator");
+    let masters = async || -> Value {
+        let (status, body) = rig.http("GET", "/v1/masters", Some(&operator), "").await;
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).expect("JSON")
+    };
+    let tell = async |body: &str| rig.http("PUT", "/v1/masters", Some(&operator), body).await;
+    let found = masters().await;
+    assert_eq!(found["leader"], "small-master-0");
+    assert_eq!(found["named"], json!(["small-master-0"]));
+    let master = &found["masters"][0];
+    assert_eq!(
+        (&master["is_voter"], &master["in_sync"]),
+        (&json!(true), &json!(true))
+    );
+    let (status, body) = tell(r#"{"names":["small-master-0","small-master-1"]}"#).await;
+    assert_eq!(status, 204, "{body}");
+    let named = masters().await["named"].clone();
+    assert_eq!(named, json!(["small-master-0", "small-master-1"]));
+    for (body, why) in [
+        (r#"{"names":["small-master-1"]}"#, "small-master-0 too"),
+        (r#"{"names":[]}"#, "small-master-0 too"),
+        (r#"{"name":"small-master-1"}"#, "unknown field"),
+    ] {
+        let (status, said) = tell(body).await;
+        assert_eq!((status, said.contains(why)), (400, true), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn b55_nothing_but_three_gets_is_answered_without_a_credential() {
     let rig = Rig::start().await;
     for path in ["/metrics", "/healthz", "/readyz"] {
@@ -40,6 +73,8 @@ async fn b55_nothing_but_three_gets_is_answered_without_a_credential() {
         ("PUT", "/v1/quotas/team"),
         ("DELETE", "/v1/quotas/team"),
         ("GET", "/v1/agents"),
+        ("GET", "/v1/masters"),
+        ("PUT", "/v1/masters"),
         ("POST", "/v1/masters/small-master-0/promote"),
         ("GET", "/v1/agents/node-0/drain"),
         ("PUT", "/v1/agents/node-0/drain"),

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use super::tokens::Tokens;
 use super::{
     AgentDocument, AgentLabels, Call, DrainDocument, MasterApi, MasterError, MasterView,
-    QuotaDocument, QuotaPolicy, SnapshotDocument, SnapshotLook, StatusDocument, TenantDocument,
-    TenantPolicy,
+    MastersDocument, QuotaDocument, QuotaPolicy, SnapshotDocument, SnapshotLook, StatusDocument,
+    TenantDocument, TenantPolicy,
 };
 use crate::names::{MASTER_ADMIN_PORT, PoolId};
 use exchange::{exchange, refused, slow, unreachable};
@@ -58,6 +58,8 @@ type Leaders = BTreeMap<String, (String, Instant)>;
 /// `GET /v1/status` of any master.
 #[derive(Deserialize)]
 struct Standing {
+    #[serde(default)]
+    name: String,
     role: String,
 }
 
@@ -113,7 +115,7 @@ impl HttpMasters {
             .iter()
             .map(|addr| async move { (addr, self.standing(pool, addr).await) })
             .collect();
-        let (mut answered, mut failed) = (0, None);
+        let (mut answered, mut failed) = (Vec::new(), None);
         while let Some((addr, standing)) = asked.next().await {
             match standing {
                 Ok(standing) if standing.leads() => {
@@ -123,13 +125,13 @@ impl HttpMasters {
                     });
                     return Ok(addr.clone());
                 }
-                Ok(_) => answered += 1,
+                Ok(standing) => answered.push(standing.name),
                 Err(error) => drop(failed.get_or_insert(error)),
             }
         }
         let asked = u32::try_from(addrs.len()).unwrap_or(u32::MAX);
         match failed {
-            Some(error) if answered == 0 => Err(error),
+            Some(error) if answered.is_empty() => Err(error),
             _ => Err(MasterError::NoLeader { answered, asked }),
         }
     }
@@ -301,8 +303,10 @@ impl MasterApi for HttpMasters {
             let Tenants { tenants } = self.get(pool, "/v1/tenants").await?;
             let Quotas { quotas } = self.get(pool, "/v1/quotas").await?;
             let Agents { agents } = self.get(pool, "/v1/agents").await?;
+            let masters: MastersDocument = self.get(pool, "/v1/masters").await?;
             Ok(MasterView {
                 status,
+                masters,
                 tenants: tenants
                     .into_iter()
                     .map(|one| (one.tenant.clone(), one))
@@ -357,6 +361,25 @@ impl MasterApi for HttpMasters {
 
     fn drain_status<'a>(&'a self, pool: &'a PoolId, agent: &'a str) -> Call<'a, DrainDocument> {
         Box::pin(async move { self.get(pool, &format!("/v1/agents/{agent}/drain")).await })
+    }
+
+    fn promote<'a>(&'a self, pool: &'a PoolId, master: &'a str) -> Call<'a, ()> {
+        Box::pin(async move {
+            let path = format!("/v1/masters/{master}/promote");
+            let (status, body) = self.call(pool, Method::POST, &path, Bytes::new()).await?;
+            if status.is_success() {
+                Ok(())
+            } else {
+                Err(refused(status, &body))
+            }
+        })
+    }
+
+    fn name_masters<'a>(&'a self, pool: &'a PoolId, names: &'a [String]) -> Call<'a, ()> {
+        Box::pin(async move {
+            let document = serde_json::json!({ "names": names });
+            self.put(pool, "/v1/masters", "", &document).await
+        })
     }
 
     fn set_labels<'a>(

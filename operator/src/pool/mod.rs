@@ -8,12 +8,18 @@ use kube::runtime::controller::Action;
 use larder_crds::CachePool;
 use tokio::time::Instant;
 
+use crate::child::Child;
 use crate::context::Context;
 use crate::error::ReconcileError;
+use crate::masters::{self, roll::Step};
 use crate::names::{POOL_FINALIZER, PoolId};
+use crate::node::members::Members;
 use crate::node::{leave, members, topology};
 use crate::quota::shares::Shares;
 use crate::{quota, tenant};
+
+use observe::Seen;
+use validate::ValidPool;
 
 pub mod apply;
 pub mod build;
@@ -29,6 +35,9 @@ pub mod validate;
 const PAUSE_READY: Duration = Duration::from_secs(30);
 /// The same while something is still coming up, or should go.
 const PAUSE_STARTING: Duration = Duration::from_secs(5);
+
+/// The same while masters are made again: who is in sync, only the leader knows.
+const PAUSE_ROLLING: Duration = Duration::from_secs(1);
 
 /// Brings the cluster one step nearer to what a pool's spec says.
 ///
@@ -75,7 +84,7 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
         apply::add_finalizer(context, pool).await?;
     }
     let id = PoolId::of(pool);
-    let seen = observe::observe(context, pool).await;
+    let mut seen = observe::observe(context, pool).await;
     let mut more = false;
     let outcome = match validate::validate(pool) {
         Err(refused) => status::Outcome::Refused(refused),
@@ -96,6 +105,7 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
             let tenants = tenant::accepted_of(context, &id);
             let shares = Shares::of(context, pool);
             let inputs = build::Inputs {
+                masters: seen.masters_now(),
                 config: &context.config,
                 operator_account: &account,
                 tenants: &tenants,
@@ -103,8 +113,9 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
                 nodes: &nodes,
             };
             let wanted = build::build(&valid, &inputs);
+            seen.pods.of_template(&wanted, &seen.standing);
             let applied = match advanced {
-                Ok(()) => apply::apply(context, &valid, &members, &wanted, &seen).await,
+                Ok(()) => carry_out(context, &valid, &members, &wanted, &seen).await,
                 Err(error) => Err(error),
             };
             match applied {
@@ -127,9 +138,27 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
     context.failures.clear(&key(pool));
     // Somebody waits for a node to leave, and only the master knows when it is empty.
     let is_settled = is_ready && !outcome.is_scaling_in() && !more;
-    Ok(Action::requeue(if is_settled {
+    Ok(Action::requeue(pause(is_settled, &seen)))
+}
+
+fn pause(is_settled: bool, seen: &Seen) -> Duration {
+    if seen.roll().is_some_and(|roll| roll.next() != Step::Done) {
+        PAUSE_ROLLING
+    } else if is_settled {
         PAUSE_READY
     } else {
         PAUSE_STARTING
-    }))
+    }
+}
+
+/// Writes what differs, and takes the next step with the masters' pods.
+async fn carry_out(
+    context: &Context,
+    valid: &ValidPool,
+    members: &Members,
+    wanted: &[Child],
+    seen: &Seen,
+) -> Result<(), ReconcileError> {
+    apply::apply(context, valid, members, wanted, seen).await?;
+    masters::advance(context, seen, seen.roll().as_ref()).await
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::child::{ChildKey, ChildKind, Standing};
 use crate::context::Context;
 use crate::master_api::{Looks, MasterError, MasterView};
+use crate::masters::{self, MastersSeen, roll};
 use crate::names::PoolId;
 use crate::node::facts::NodeFacts;
 use crate::reasons::{ConditionType, Reason};
@@ -20,14 +21,16 @@ const EVENTS_MAX: u32 = 20;
 /// What a reconcile goes by.
 #[derive(Clone, Debug)]
 pub struct Seen {
+    /// The pool.
+    pub id: PoolId,
     /// Children of this very pool, as the watches know them.
     pub standing: Standing,
     /// Every node.
     pub nodes: Vec<NodeFacts>,
     /// How many masters there should be and how many are ready.
     pub masters: MastersStatus,
-    /// Whether each master has a volume of its own.
-    pub has_volumes: bool,
+    /// Their pods and what is to be done with them.
+    pub pods: MastersSeen,
     /// The master that leads.
     pub master: MasterSeen,
     /// Why agents' pods cannot be made, if they cannot.
@@ -41,10 +44,31 @@ pub enum MasterSeen {
     Starting,
     /// It did not answer; the text says why.
     Silent(String),
-    /// None of several leads that did before; so many answer.
-    Leaderless(u32),
+    /// None of several leads that did before; these answer.
+    Leaderless(Vec<String>),
     /// It answered.
     Leads(Looks),
+}
+
+impl Seen {
+    /// What the leader says of the masters.
+    #[must_use]
+    pub fn roll_view(&self) -> Option<roll::View> {
+        masters::view(&self.id, &self.master.view()?.masters)
+    }
+
+    /// What the next step with the masters' pods follows from, if that is known.
+    #[must_use]
+    pub fn roll(&self) -> Option<roll::Masters> {
+        masters::masters(&self.pods, self.masters.desired, self.roll_view().as_ref())
+    }
+
+    /// How many masters there are to be for now.
+    #[must_use]
+    pub fn masters_now(&self) -> u32 {
+        let desired = self.masters.desired;
+        roll::count(desired, self.pods.count, self.roll_view().as_ref())
+    }
 }
 
 impl MasterSeen {
@@ -72,6 +96,13 @@ pub async fn observe(context: &Context, pool: &CachePool) -> Seen {
         name,
     };
     let masters = standing.get(&key(ChildKind::StatefulSet, id.master()));
+    let pods = MastersSeen {
+        pods: context.stores.masters_of(id),
+        has_volumes: pool.spec.masters.storage.is_some(),
+        has_led: has_led(pool),
+        ..MastersSeen::default()
+    };
+    let pods = pods.of_set(masters);
     let ready = masters
         .and_then(|set| set["status"]["readyReplicas"].as_u64())
         .and_then(|ready| u32::try_from(ready).ok())
@@ -80,16 +111,20 @@ pub async fn observe(context: &Context, pool: &CachePool) -> Seen {
         desired: pool.spec.masters.replicas,
         ready,
     };
-    let master = look(context, id, &masters, has_led(pool)).await;
+    // While masters are to go they make up the quorum still.
+    let is_plural = masters.desired.max(pods.count.unwrap_or(0)) > 1;
+    let may_be_leaderless = is_plural && pods.has_led;
+    let master = look(context, id, &masters, may_be_leaderless).await;
     let refusal = match lacking_agents(&standing) {
         Some(set) => refusal(context, id, set).await,
         None => None,
     };
     Seen {
+        id: id.clone(),
         standing,
         nodes,
         masters,
-        has_volumes: pool.spec.masters.storage.is_some(),
+        pods,
         master,
         refusal,
     }
@@ -143,10 +178,9 @@ async fn look(
     context: &Context,
     id: &PoolId,
     masters: &MastersStatus,
-    has_led: bool,
+    may_be_leaderless: bool,
 ) -> MasterSeen {
     // One that is alone and not ready need not be asked.
-    let may_be_leaderless = masters.desired > 1 && has_led;
     if masters.ready == 0 && !may_be_leaderless {
         context.masters.forget(&id.uid);
         return MasterSeen::Starting;
@@ -161,8 +195,10 @@ async fn look(
     };
     context.masters.forget(&id.uid);
     let answered = match &error {
-        MasterError::NoLeader { answered, .. } => Some(*answered),
-        MasterError::Unreachable { .. } | MasterError::Slow { .. } if masters.ready == 0 => Some(0),
+        MasterError::NoLeader { answered, .. } => Some(answered.clone()),
+        MasterError::Unreachable { .. } | MasterError::Slow { .. } if masters.ready == 0 => {
+            Some(Vec::new())
+        }
         _ => None,
     };
     let error = larder_telemetry::error_chain(&error);

@@ -10,6 +10,7 @@ use crate::conditions::{Wanted, changed, is_true, merge, named};
 use crate::context::Context;
 use crate::error::ReconcileError;
 use crate::master_api::{MasterView, Usage, coarse};
+use crate::masters;
 use crate::names::PoolId;
 use crate::node::members::Members;
 use crate::reasons::{ConditionType, Reason};
@@ -109,6 +110,8 @@ pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
         Wanted::new(Ready, true, Reason::Serving, message)
     };
     let mut wanted = vec![accepted, master, masters, nodes, scale_in, serves];
+    let roll = seen.roll();
+    wanted.extend(roll.map(|roll| masters::condition(&seen.id, &roll)));
     wanted.extend(seen.master.view().map(overcommit_condition));
     wanted
 }
@@ -124,19 +127,24 @@ fn masters_condition(masters: &MastersStatus) -> Wanted {
     Wanted::new(ConditionType::MastersReady, all, reason, message)
 }
 
-/// What to do when too few masters answer for one of them to lead.
-fn quorum_lost(answered: u32, masters: &MastersStatus, has_volumes: bool) -> Wanted {
-    let desired = masters.desired;
-    let advice = if has_volumes {
-        "start them again with their volumes; nothing is lost then"
+/// What to do when too few masters answer for one of them to lead: which are missing, what they
+/// hold, and that it is not to be thrown away.
+fn quorum_lost(answered: &[String], seen: &Seen) -> Wanted {
+    let count = masters_there(seen);
+    let all = (0..count).map(|one| seen.id.master_pod(one));
+    let missing: Vec<String> = all.filter(|name| !answered.contains(name)).collect();
+    let advice = if seen.pods.has_volumes {
+        "nothing is lost while their volumes are there. Start them again with their volumes: bring \
+         back their nodes, or delete the pods of nodes that are surely off; delete no volume"
     } else {
-        "let their containers start again and delete no pod: without spec.masters.storage its log \
-         goes with it"
+        "nothing is lost while their pods are there. Let their containers start again and delete \
+         no pod: without spec.masters.storage its log goes with it"
     };
+    let are = if missing.len() == 1 { "is" } else { "are" };
     let message = format!(
-        "{} of {desired} masters are down, and {} must answer: {advice}",
-        desired.saturating_sub(answered),
-        desired / 2 + 1,
+        "{} {are} down, and {} of {count} masters must answer: {advice}",
+        named(missing.iter()),
+        count / 2 + 1,
     );
     Wanted::new(
         ConditionType::LeaderElected,
@@ -146,8 +154,12 @@ fn quorum_lost(answered: u32, masters: &MastersStatus, has_volumes: bool) -> Wan
     )
 }
 
+/// How many masters the pool has, those included that are to go.
+fn masters_there(seen: &Seen) -> u32 {
+    seen.masters.desired.max(seen.pods.count.unwrap_or(0))
+}
+
 fn master_condition(seen: &Seen) -> Wanted {
-    let masters = &seen.masters;
     let wanted = |status, reason, message: String| {
         Wanted::new(ConditionType::LeaderElected, status, reason, message)
     };
@@ -158,11 +170,12 @@ fn master_condition(seen: &Seen) -> Wanted {
             "no pod of the masters is ready".to_owned(),
         ),
         MasterSeen::Silent(why) => wanted(false, Reason::MasterNotReached, why.clone()),
-        MasterSeen::Leaderless(answered) if *answered > masters.desired / 2 => {
-            let message = format!("{answered} of {} masters elect a leader", masters.desired);
+        MasterSeen::Leaderless(answered) if answered.len() > masters_there(seen) as usize / 2 => {
+            let (answered, all) = (answered.len(), masters_there(seen));
+            let message = format!("{answered} of {all} masters elect a leader");
             wanted(false, Reason::Electing, message)
         }
-        MasterSeen::Leaderless(answered) => quorum_lost(*answered, masters, seen.has_volumes),
+        MasterSeen::Leaderless(answered) => quorum_lost(answered, seen),
         MasterSeen::Leads(looks) => wanted(
             true,
             Reason::Leading,

@@ -17,16 +17,11 @@ pub fn connection_key(tenant: &CacheTenant) -> ChildKey {
     }
 }
 
-/// The connection to a pool with so many masters. Nothing in it is secret: who a client is, its
-/// ServiceAccount token proves.
+/// The connection to a pool. Nothing in it is secret: who a client is, its ServiceAccount token
+/// proves. It depends on names only, so that a copy of it does not age.
 #[must_use]
-pub fn build(
-    tenant: &CacheTenant,
-    pool: &PoolId,
-    masters: u32,
-    settings: &TenantSettings,
-) -> Child {
-    let masters = pool.master_addrs(masters);
+pub fn build(tenant: &CacheTenant, pool: &PoolId, settings: &TenantSettings) -> Child {
+    let masters = [pool.masters_addr()];
     let folder = pool.socket_folder();
     let document = json!({
         "pool": pool.name,

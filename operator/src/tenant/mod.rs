@@ -86,7 +86,7 @@ async fn steps(tenant: &CacheTenant, context: &Context) -> Result<Action, Reconc
             {
                 apply::add_finalizer(context, tenant).await?;
             }
-            let wanted = build::build(tenant, &pool, seen.masters(), &settings);
+            let wanted = build::build(tenant, &pool, &settings);
             match apply::apply(context, tenant, &pool, &settings, &wanted, &seen).await {
                 Ok(answer) => status::Outcome::Applied(Box::new(settings), answer),
                 Err(error) => status::Outcome::of_error(error)?,

@@ -26,15 +26,6 @@ pub struct Seen {
     pub looks: Option<Looks>,
 }
 
-impl Seen {
-    /// How many masters the pool has.
-    #[must_use]
-    pub fn masters(&self) -> u32 {
-        let spec = self.pool.as_ref().map(|pool| &pool.spec);
-        spec.map_or(1, |spec| spec.masters.replicas)
-    }
-}
-
 /// Looks; reads nothing from the API server.
 #[must_use]
 pub fn observe(context: &Context, tenant: &CacheTenant) -> Seen {

@@ -92,6 +92,8 @@ pub(crate) struct State {
     pub(crate) masters_hang: bool,
     /// With `Some` only so many masters of each pool are ready.
     pub(crate) masters_ready: Option<u32>,
+    /// Whether masters have pods, each ready at once.
+    pub(crate) has_pods: bool,
     history: Vec<(u64, Key, Value)>,
     oldest: u64,
     version: u64,
@@ -278,6 +280,7 @@ impl State {
             untold: BTreeSet::new(),
             masters_hang: false,
             masters_ready: None,
+            has_pods: false,
             history: Vec::new(),
             oldest: 0,
             version: 1,
@@ -562,8 +565,11 @@ impl State {
 
     /// What the controllers of Kubernetes and kubelets do, at once.
     fn settle(&mut self, plural: &str) {
-        if !["nodes", "statefulsets", "daemonsets"].contains(&plural) {
+        if !["nodes", "statefulsets", "daemonsets", "pods"].contains(&plural) {
             return;
+        }
+        if self.has_pods {
+            self.settle_pods();
         }
         let mut nodes_with = BTreeMap::new();
         for (key, node) in &self.objects {
@@ -576,6 +582,11 @@ impl State {
         let mut changes = Vec::new();
         for (key, object) in &self.objects {
             let status = match key.0.as_str() {
+                "statefulsets" if self.has_pods => json!({
+                    "readyReplicas": object["spec"]["replicas"],
+                    "observedGeneration": object["metadata"]["generation"],
+                    "updateRevision": revision(object),
+                }),
                 "statefulsets" if self.masters_hang => json!({ "readyReplicas": 0 }),
                 "statefulsets" => match self.masters_ready {
                     Some(ready) => json!({ "readyReplicas": ready }),
@@ -597,6 +608,43 @@ impl State {
             let mut object = self.objects[&key].clone();
             object["status"] = status;
             self.store(&key, object);
+        }
+    }
+
+    /// Pods of StatefulSets: as many as there shall be, new ones from the present template.
+    fn settle_pods(&mut self) {
+        let of_kind = |plural: &str| -> Vec<(Key, Value)> {
+            let objects = self.objects.iter().filter(|(key, _)| key.0 == plural);
+            objects
+                .map(|(key, object)| (key.clone(), object.clone()))
+                .collect()
+        };
+        let (sets, mut pods) = (of_kind("statefulsets"), of_kind("pods"));
+        for ((_, namespace, name), set) in sets {
+            let count = set["spec"]["replicas"].as_u64().unwrap_or(0);
+            for ordinal in 0..count {
+                let key = key("pods", &namespace, &format!("{name}-{ordinal}"));
+                pods.retain(|(pod, _)| *pod != key);
+                if self.objects.contains_key(&key) {
+                    continue;
+                }
+                let mut labels = set["spec"]["template"]["metadata"]["labels"].clone();
+                labels["controller-revision-hash"] = json!(revision(&set));
+                let owner = json!({ "kind": "StatefulSet", "name": name,
+                    "uid": set["metadata"]["uid"], "apiVersion": "apps/v1" });
+                let pod = json!({
+                    "apiVersion": "v1", "kind": "Pod",
+                    "metadata": {
+                        "name": key.2, "namespace": namespace, "labels": labels,
+                        "ownerReferences": [owner],
+                    },
+                    "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+                });
+                self.store(&key, pod);
+            }
+        }
+        for (key, _) in pods {
+            self.delete(&key);
         }
     }
 
@@ -634,6 +682,14 @@ impl Watch {
             && (self.namespace.is_empty() || self.namespace == key.1)
             && carries(object, &self.selector)
     }
+}
+
+/// The name of a template, as the controller of StatefulSets gives it one.
+fn revision(set: &Value) -> String {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    set["spec"]["template"].to_string().hash(&mut hasher);
+    format!("r{:x}", hasher.finish())
 }
 
 fn carries(object: &Value, selector: &BTreeMap<String, String>) -> bool {

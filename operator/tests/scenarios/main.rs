@@ -8,6 +8,7 @@ mod lifecycle;
 mod load;
 mod master_http;
 mod master_replicas;
+mod master_rolls;
 mod master_settings;
 mod merge;
 mod quotas;

@@ -9,9 +9,9 @@ use kube::Api;
 use larder_operator::config::Config;
 use larder_operator::election::{self, Leadership, LeaseSettings};
 use larder_operator::master_api::{
-    AgentDocument, AgentLabels, Call, DrainDocument, MasterApi, MasterError, MasterView,
-    QuotaDocument, QuotaPolicy, SegmentDocument, SignalsDocument, SnapshotDocument, SnapshotLook,
-    StatusDocument, TenantDocument, TenantPolicy,
+    AgentDocument, AgentLabels, Call, DrainDocument, MasterApi, MasterDocument, MasterError,
+    MasterView, MastersDocument, QuotaDocument, QuotaPolicy, SegmentDocument, SignalsDocument,
+    SnapshotDocument, SnapshotLook, StatusDocument, TenantDocument, TenantPolicy,
 };
 use larder_operator::metrics::OperatorMetrics;
 use larder_operator::names::PoolId;
@@ -59,6 +59,12 @@ pub(crate) struct MasterState {
     pub(crate) is_silent: bool,
     /// With `Some` no master leads, and so many of three answer.
     pub(crate) leaderless: Option<u32>,
+    /// The number of the master that leads.
+    pub(crate) leader: u32,
+    /// The numbers of those that vote, and whether they are in sync; empty for nothing known.
+    pub(crate) voters: BTreeMap<u32, bool>,
+    /// The numbers of those that the leader lets in.
+    pub(crate) named: BTreeSet<u32>,
     /// How long a call takes.
     pub(crate) delay: Duration,
     /// Calls that changed something.
@@ -77,6 +83,21 @@ impl MasterState {
     }
 }
 
+impl MasterState {
+    fn masters(&self, pool: &PoolId) -> MastersDocument {
+        let voter = |(one, in_sync): (&u32, &bool)| MasterDocument {
+            name: pool.master_pod(*one),
+            is_voter: true,
+            in_sync: *in_sync,
+        };
+        MastersDocument {
+            leader: Some(pool.master_pod(self.leader)),
+            named: self.named.iter().map(|one| pool.master_pod(*one)).collect(),
+            masters: self.voters.iter().map(voter).collect(),
+        }
+    }
+}
+
 impl FakeMaster {
     /// Looks or changes.
     pub(crate) fn with<T>(&self, run: impl FnOnce(&mut MasterState) -> T) -> T {
@@ -92,6 +113,8 @@ impl FakeMaster {
         wait(delay).await;
         self.with(|state| state.peak.1 -= 1);
         if let Some(answered) = leaderless {
+            let answered = (0..answered).map(|one| format!("small-master-{one}"));
+            let answered = answered.collect();
             return Err(MasterError::NoLeader { answered, asked: 3 });
         }
         if is_silent {
@@ -144,7 +167,7 @@ impl MasterApi for FakeMaster {
                 let guaranteed = asked.sum();
                 MasterView {
                     status: StatusDocument {
-                        name: format!("{}-0", pool.master()),
+                        name: pool.master_pod(state.leader),
                         objects: 3,
                         capacity_bytes: CAPACITY,
                         used_bytes: 4096,
@@ -152,6 +175,7 @@ impl MasterApi for FakeMaster {
                         overcommitted: guaranteed > CAPACITY,
                         signals: state.signals.clone(),
                     },
+                    masters: state.masters(pool),
                     quotas: quotas
                         .map(|((_, name), one)| (name.clone(), one.clone()))
                         .collect(),
@@ -268,6 +292,35 @@ impl MasterApi for FakeMaster {
                     blocked: state.blocked.clone().filter(|_| phase == "draining"),
                 })
             })
+        })
+    }
+
+    fn promote<'a>(&'a self, pool: &'a PoolId, master: &'a str) -> Call<'a, ()> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                state
+                    .changes
+                    .push(format!("promote {} {master}", pool.key()));
+                let ordinal = master
+                    .rsplit_once('-')
+                    .and_then(|(_, one)| one.parse().ok());
+                state.leader = ordinal.expect("a master's name");
+            });
+            Ok(())
+        })
+    }
+
+    fn name_masters<'a>(&'a self, pool: &'a PoolId, names: &'a [String]) -> Call<'a, ()> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                state
+                    .changes
+                    .push(format!("name {} {}", pool.key(), names.len()));
+                state.named = (0..).take(names.len()).collect();
+            });
+            Ok(())
         })
     }
 

@@ -10,9 +10,11 @@ fn settings(spec: Value) -> Result<MasterSettings, Vec<String>> {
     let moves = part("moves").unwrap_or_else(|| json!({}));
     let eviction: Eviction = serde_json::from_value(eviction).unwrap();
     let moves: Moves = serde_json::from_value(moves).unwrap();
+    let oplog = part("oplog").unwrap_or_else(|| json!({}));
+    let oplog: Oplog = serde_json::from_value(oplog).unwrap();
     let events = part("events").map(|events| serde_json::from_value::<Events>(events).unwrap());
     let mut problems = Vec::new();
-    let settings = of(&eviction, &moves, events.as_ref(), &mut problems);
+    let settings = of(&eviction, &moves, &oplog, events.as_ref(), &mut problems);
     if problems.is_empty() {
         Ok(settings)
     } else {
@@ -27,6 +29,7 @@ fn without_a_word_masters_have_the_defaults_and_no_events() {
     assert_eq!(
         Value::Object(silent.sections(true)),
         json!({
+            "oplog": { "sync": "Interval", "interval_ms": 20 },
             "eviction": { "high_watermark_percent": 90, "low_watermark_percent": 80 },
             "moves": { "max_concurrent": 32, "bytes_per_s": 805_306_368 },
         })
@@ -36,6 +39,7 @@ fn without_a_word_masters_have_the_defaults_and_no_events() {
 #[test]
 fn an_endpoint_is_open_beyond_loopback_in_a_cluster_only() {
     let spec = json!({
+        "oplog": { "sync": "Always" },
         "eviction": { "highWatermarkPercent": 95 },
         "moves": { "maxConcurrent": 4, "bytesPerSecond": "10Mi" },
         "events": { "capacity": 8192, "maxBytes": "1Mi", "zmq": [
@@ -51,6 +55,7 @@ fn an_endpoint_is_open_beyond_loopback_in_a_cluster_only() {
     assert_eq!(events.memory_bytes(), (1 << 20) + (64 << 20));
     let sections = settings.sections(true);
     assert_eq!(sections["eviction"]["high_watermark_percent"], 95);
+    assert_eq!(sections["oplog"]["sync"], "Always");
     assert_eq!(
         sections["moves"],
         json!({ "max_concurrent": 4, "bytes_per_s": 10 << 20 })

@@ -24,18 +24,21 @@ pub(super) const MASTER_STATE_FOLDER: &str = "/var/lib/larder";
 /// Views that one tenant may hold on a node where its CacheTenant says nothing.
 const VIEW_SHARE: u64 = 4;
 
-/// The masters' files by name. Each differs from the others only in the name of its master, which
-/// is that of the pod: the pod finds its own by it.
-pub(super) fn masters(pool: &ValidPool) -> BTreeMap<String, String> {
+/// The files of so many masters by name. Each differs from the others only in the name of its
+/// master, which is that of the pod: the pod finds its own by it. Those that are to go name all:
+/// each has to know its own pool for as long as it lasts.
+pub(super) fn masters(pool: &ValidPool, count: u32) -> BTreeMap<String, String> {
+    let desired = pool.settings.masters;
     let file = |ordinal| {
         let name = pool.id.master_pod(ordinal);
-        (format!("{name}.json"), master(pool, &name))
+        let members = if ordinal < desired { desired } else { count };
+        (format!("{name}.json"), master(pool, &name, members))
     };
-    (0..pool.settings.masters).map(file).collect()
+    (0..count.max(desired)).map(file).collect()
 }
 
 /// It holds nothing of tenants, so that a change of those restarts no master.
-fn master(pool: &ValidPool, name: &str) -> String {
+fn master(pool: &ValidPool, name: &str, members: u32) -> String {
     let settings = &pool.settings;
     let mut file = json!({
         "pool": settings.name,
@@ -50,13 +53,12 @@ fn master(pool: &ValidPool, name: &str) -> String {
         "replica_factor": settings.replica_factor,
         "log": { "format": "json", "filter": "info" },
     });
-    if settings.masters > 1 {
-        let member = |ordinal| {
-            let (name, addr) = (pool.id.master_pod(ordinal), pool.id.master_addr(ordinal));
-            json!({ "name": name, "addr": addr })
-        };
-        file["members"] = (0..settings.masters).map(member).collect();
-    }
+    // One that is alone too: others may join it, and have to find it.
+    let member = |ordinal| {
+        let (name, addr) = (pool.id.master_pod(ordinal), pool.id.master_addr(ordinal));
+        json!({ "name": name, "addr": addr })
+    };
+    file["members"] = (0..members).map(member).collect();
     // Whoever reaches the pod reaches its endpoints: they have a name in the spec, or are none.
     super::master::extend(&mut file, Value::Object(settings.master.sections(true)));
     pretty(&file)
@@ -67,7 +69,7 @@ pub(super) fn agent(pool: &ValidPool) -> String {
     let settings = &pool.settings;
     pretty(&json!({
         "pool": settings.name,
-        "masters": pool.id.master_addrs(settings.masters),
+        "masters": pool.id.master_addrs(),
         "token_file": format!("{TOKEN_FOLDER}/token"),
         "data_addr": format!("0.0.0.0:{AGENT_PORT}"),
         "socket_path": format!("{}/{SOCKET_FILE}", pool.id.socket_folder()),

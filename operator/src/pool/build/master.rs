@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::files::{
     CONFIG_FOLDER, IDENTITY_FOLDER, MASTER_STATE_FOLDER, ROOT_KEY_FOLDER, TENANTS_FOLDER,
 };
-use super::{Owner, container, field, probe, pull_secrets};
+use super::{Inputs, Owner, container, field, probe, pull_secrets};
 use crate::child::{Child, ChildKind};
 use crate::config::Config;
-use crate::names::{MASTER_ADMIN_PORT, MASTER_PORT};
+use crate::names::{LABEL_LEADER, MASTER_ADMIN_PORT, MASTER_PORT};
 use crate::pool::validate::ValidPool;
 
 /// The user of the master's process; it owns nothing on a node.
@@ -17,7 +17,8 @@ const USER: u32 = 65_532;
 /// What a master asks for without events.
 const MEMORY_BYTES: u64 = 128 << 20;
 
-/// One Service for whoever asks the masters, one that gives each of them a name.
+/// One Service for whoever asks the masters, one that gives each of them a name, and one that leads
+/// to the master that leads.
 pub(super) fn services(owner: &Owner<'_>, pool: &ValidPool) -> Vec<Child> {
     let ports: Value = ports(pool)
         .map(|(name, port)| {
@@ -38,9 +39,15 @@ pub(super) fn services(owner: &Owner<'_>, pool: &ValidPool) -> Vec<Child> {
             "ports": ports,
         },
     });
+    let mut leading = selector.clone();
+    leading[LABEL_LEADER] = json!("true");
+    let leader = json!({
+        "spec": { "type": "ClusterIP", "selector": leading, "ports": ports },
+    });
     vec![
         owner.child(ChildKind::Service, owner.id.master(), "master", client),
         owner.child(ChildKind::Service, owner.id.masters(), "master", headless),
+        owner.child(ChildKind::Service, owner.id.leader(), "master", leader),
     ]
 }
 
@@ -65,21 +72,22 @@ fn memory_bytes(pool: &ValidPool) -> u64 {
 pub(super) fn stateful_set(
     owner: &Owner<'_>,
     pool: &ValidPool,
-    config: &Config,
+    inputs: &Inputs<'_>,
     file: &str,
 ) -> Child {
     let mut spec = json!({
         "spec": {
-            "replicas": pool.settings.masters,
+            "replicas": inputs.masters,
             "serviceName": pool.id.masters(),
             // A pool begins when all of its masters answer, and after the loss of a quorum it goes
             // on with any that make one: none of them may wait for another.
             "podManagementPolicy": "Parallel",
             "selector": { "matchLabels": owner.selector("master") },
-            "updateStrategy": { "type": "RollingUpdate" },
+            // The operator rolls them itself, standbys first: see `masters::roll`.
+            "updateStrategy": { "type": "OnDelete" },
             "template": {
                 "metadata": owner.template_metadata("master", file),
-                "spec": pod(owner, pool, config),
+                "spec": pod(owner, pool, inputs.config),
             },
         },
     });
@@ -117,10 +125,12 @@ fn claim(owner: &Owner<'_>, storage: &StorageSettings) -> Value {
     claim
 }
 
-/// So many masters may be evicted at a time that a quorum stays. With one master there is no
-/// budget: it would keep its node from ever being drained.
-pub(super) fn disruption_budget(owner: &Owner<'_>, pool: &ValidPool) -> Option<Child> {
-    let spare = pool.settings.masters / 2;
+/// So many of `count` masters may be evicted at a time that a quorum stays; none while they become
+/// fewer, as it is about to be another quorum. With one master there is no budget: it would keep
+/// its node from ever being drained.
+pub(super) fn disruption_budget(owner: &Owner<'_>, pool: &ValidPool, count: u32) -> Option<Child> {
+    let desired = pool.settings.masters;
+    let spare = if count > desired { 0 } else { desired / 2 };
     let spec = json!({
         "spec": {
             "maxUnavailable": spare,
@@ -128,7 +138,7 @@ pub(super) fn disruption_budget(owner: &Owner<'_>, pool: &ValidPool) -> Option<C
         },
     });
     let kind = ChildKind::PodDisruptionBudget;
-    (spare > 0).then(|| owner.child(kind, owner.id.master(), "master", spec))
+    (count > 1).then(|| owner.child(kind, owner.id.master(), "master", spec))
 }
 
 /// Masters on hosts and in zones of their own where there are so many.

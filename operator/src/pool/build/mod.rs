@@ -24,6 +24,9 @@ pub mod master;
 /// What the objects depend on besides the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
+    /// How many masters there are for now: more than the spec wants while some still vote that
+    /// are to go.
+    pub masters: u32,
     /// The operator's configuration.
     pub config: &'a Config,
     /// The operator's ServiceAccount as `namespace/name`.
@@ -40,7 +43,12 @@ pub struct Inputs<'a> {
 #[must_use]
 pub fn build(pool: &ValidPool, inputs: &Inputs<'_>) -> Vec<Child> {
     let owner = Owner::new(&pool.id);
-    let master_files = files::masters(pool);
+    let master_files = files::masters(pool, inputs.masters);
+    // Those that are to go end as they are.
+    let staying = (0..pool.settings.masters).map(|one| pool.id.master_pod(one));
+    let staying: String = staying
+        .filter_map(|name| master_files.get(&format!("{name}.json")).cloned())
+        .collect();
     let agent_file = files::agent(pool);
     let mut children = access::build(&owner, inputs.config);
     children.push(owner.config_map(
@@ -67,9 +75,8 @@ pub fn build(pool: &ValidPool, inputs: &Inputs<'_>) -> Vec<Child> {
         }),
     ));
     children.extend(master::services(&owner, pool));
-    children.extend(master::disruption_budget(&owner, pool));
-    let files: String = master_files.into_values().collect();
-    children.push(master::stateful_set(&owner, pool, inputs.config, &files));
+    children.extend(master::disruption_budget(&owner, pool, inputs.masters));
+    children.push(master::stateful_set(&owner, pool, inputs, &staying));
     children.push(agent::daemon_set(&owner, pool, inputs.config, &agent_file));
     children.extend(
         inputs
