@@ -1,5 +1,6 @@
 //! A leader gives its office to another.
 
+use super::super::message::PeerRequest;
 use super::*;
 
 #[tokio::test(start_paused = true)]
