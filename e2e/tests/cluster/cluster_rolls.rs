@@ -40,8 +40,11 @@ fn put_each(pool: &Pool<'_>, stop: &AtomicBool, done: &AtomicUsize) -> Result<()
         loop {
             match pool.put("engine-0", &key, BYTES) {
                 Err(error) if format!("{error:#}").contains(NO_MASTER) && Instant::now() < end => {}
-                put => break put.with_context(|| format!("the put of {key}"))?,
-            };
+                put => {
+                    put.with_context(|| format!("the put of {key}"))?;
+                    break;
+                }
+            }
         }
         done.fetch_add(1, Ordering::Relaxed);
     }
