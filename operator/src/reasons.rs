@@ -152,8 +152,8 @@ reasons! {
         "Half of the masters or more do not answer, so none may lead. Objects stay where they are, \
          and nothing is lost while the volumes of the masters that the message names are there. \
          Start those masters again, as the message says: bring back their nodes, or delete the \
-         pods of nodes that are surely off, so that they start elsewhere with their volumes. Delete \
-         no volume, and without spec.masters.storage no pod.";
+         pods of nodes that are surely off, so that they start elsewhere with their volumes. \
+         Delete no volume, and without spec.masters.storage no pod.";
     AllMastersReady Normal ["CachePool" MastersReady "True"]
         "One master leads, and all others follow it.";
     MastersStarting Normal ["CachePool" MastersReady "False"]
@@ -164,7 +164,7 @@ reasons! {
         "Masters are made again one at a time, or their number changes; the message says what is \
          next or waited for. Standbys come first, and only while all others are ready and in sync; \
          then another master takes over, and the old leader comes last. If it waits for a master \
-         that does not become ready, look at its pod: a change of the spec replaces that one first.";
+         that does not become ready, look at its pod: a change of the spec replaces it first.";
     AllReady Normal ["CachePool" NodesReady "True"]
         "Every wanted node has a ready agent.";
     AgentsStarting Normal ["CachePool" NodesReady "False", "CachePool" Ready "False"]

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::child::{ChildKey, ChildKind, Standing, value_of};
 use crate::conditions::is_true;
 use crate::feed::{Feed, Trigger, Triggers, digest_of};
-use crate::masters::PodFacts;
+use crate::masters::{self, PodFacts};
 use crate::metrics::OperatorMetrics;
 use crate::names::{
     LABEL_COMPONENT, LABEL_POOL, LABEL_POOL_NAMESPACE, LABEL_POOL_UID, MANAGED_BY, MANAGER, PoolId,
@@ -124,7 +124,7 @@ impl Stores {
         let masters = format!("{MANAGED_BY}={MANAGER},{LABEL_COMPONENT}=master");
         let masters = all().labels(&masters);
         let pods = api(client, namespace);
-        tasks.spawn(pod_feed().run(pods, masters, writers.pods, m, t));
+        tasks.spawn(masters::facts::feed().run(pods, masters, writers.pods, m, t));
         for (kind, writer) in writers.children {
             let (m, t) = run();
             let namespace = namespace.filter(|_| kind != ChildKind::ClusterRoleBinding);
@@ -269,7 +269,8 @@ fn key_of(kind: ChildKind, child: &DynamicObject) -> ChildKey {
     }
 }
 
-fn without_managed_fields<K: kube::Resource>(object: &mut K) {
+/// Takes off what nobody reads.
+pub(crate) fn without_managed_fields<K: kube::Resource>(object: &mut K) {
     object.meta_mut().managed_fields = None;
 }
 
@@ -399,34 +400,6 @@ fn node_feed(pools: Store<CachePool>) -> Feed<Node> {
             pools.iter().map(pool).collect()
         }),
     }
-}
-
-/// A master's pod concerns its pool when it comes, goes, becomes ready or ceases to be.
-fn pod_feed() -> Feed<Pod> {
-    Feed {
-        kind: "Pod",
-        slim: |pod| {
-            without_managed_fields(pod);
-            pod.spec = None;
-        },
-        digest: |pod| digest_of(pod_pool(pod).and_then(|pool| PodFacts::of(pod, &pool))),
-        route: Arc::new(|pod| {
-            let pool = pod_pool(pod);
-            pool.map(|pool| Trigger::pool(&pool.namespace, &pool.name))
-                .into_iter()
-                .collect()
-        }),
-    }
-}
-
-/// The pool that a pod says it is of.
-fn pod_pool(pod: &Pod) -> Option<PoolId> {
-    let label = |key| pod.labels().get(key).cloned();
-    Some(PoolId {
-        namespace: pod.namespace()?,
-        name: label(LABEL_POOL)?,
-        uid: label(LABEL_POOL_UID)?,
-    })
 }
 
 fn child_feed(kind: ChildKind) -> Feed<DynamicObject> {

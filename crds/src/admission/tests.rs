@@ -282,7 +282,10 @@ fn a_null_is_an_absent_field() {
         "drain": { "deadlineSeconds": 600 }, "rackLabel": "topology.larder.dev/rack",
     });
     assert_eq!(admitted["spec"]["nodes"], nodes);
-    assert_eq!(admitted["spec"]["masters"], json!({ "replicas": 1 }));
+    assert_eq!(
+        admitted["spec"]["masters"],
+        json!({ "replicas": 1, "oplog": { "sync": "Interval", "intervalMs": 20 } })
+    );
     assert_eq!(admitted["spec"]["tiers"][0]["slabSize"], "64Mi");
     assert_eq!(
         refusal(Kind::Pool, &[(SIZE, Some(Value::Null))]),

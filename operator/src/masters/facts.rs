@@ -1,9 +1,13 @@
 //! What matters of a master's pod.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
-use crate::names::{LABEL_LEADER, LABEL_POOL_UID, PoolId};
+use crate::feed::{Feed, Trigger, digest_of};
+use crate::names::{LABEL_LEADER, LABEL_POOL, LABEL_POOL_UID, PoolId};
+use crate::stores::without_managed_fields;
 
 /// On the pods of StatefulSets, by their controller: from which revision a pod was made.
 const LABEL_REVISION: &str = "controller-revision-hash";
@@ -71,6 +75,35 @@ impl PodFacts {
             is_marked: labels.get(LABEL_LEADER).is_some_and(|mark| mark == "true"),
         })
     }
+}
+
+/// A master's pod concerns its pool when it comes, goes, becomes ready or ceases to be.
+#[must_use]
+pub fn feed() -> Feed<Pod> {
+    Feed {
+        kind: "Pod",
+        slim: |pod| {
+            without_managed_fields(pod);
+            pod.spec = None;
+        },
+        digest: |pod| digest_of(pod_pool(pod).and_then(|pool| PodFacts::of(pod, &pool))),
+        route: Arc::new(|pod| {
+            let pool = pod_pool(pod);
+            pool.map(|pool| Trigger::pool(&pool.namespace, &pool.name))
+                .into_iter()
+                .collect()
+        }),
+    }
+}
+
+/// The pool that a pod says it is of.
+fn pod_pool(pod: &Pod) -> Option<PoolId> {
+    let label = |key| pod.labels().get(key).cloned();
+    Some(PoolId {
+        namespace: pod.namespace()?,
+        name: label(LABEL_POOL)?,
+        uid: label(LABEL_POOL_UID)?,
+    })
 }
 
 #[cfg(test)]

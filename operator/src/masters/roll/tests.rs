@@ -113,11 +113,11 @@ impl Cluster {
 
     /// One thing that happens by itself.
     fn happen(&mut self) {
-        let waits = |pod: &&mut Played| !pod.is_up && !pod.is_broken;
         let coming: Vec<u32> = self
             .pods
-            .iter_mut()
-            .filter_map(|(ordinal, mut pod)| waits(&&mut pod).then_some(*ordinal))
+            .iter()
+            .filter(|(_, pod)| !pod.is_up && !pod.is_broken)
+            .map(|(ordinal, _)| *ordinal)
             .collect();
         match self.random.random_range(0..3) {
             0 if !coming.is_empty() => {
