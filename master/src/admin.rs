@@ -5,6 +5,7 @@ mod labels;
 pub(crate) mod objects;
 mod quotas;
 mod reject;
+mod snapshots;
 mod tasks;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use crate::consensus::PeerDesk;
 use crate::event::{AdminAsk, Event};
 use crate::identity::{Identity, IdentityError};
 use crate::role::Role;
+use crate::snapshots::SnapshotDesk;
 use reject::Rejection;
 
 /// The longest body, in bytes: a policy has a few numbers.
@@ -60,6 +62,8 @@ pub(crate) struct Admin {
     pub(crate) role: watch::Receiver<Role>,
     /// Takes part in the log, once this master does.
     pub(crate) desk: watch::Receiver<Option<PeerDesk>>,
+    /// Takes snapshots and knows of those that are kept.
+    pub(crate) snapshots: SnapshotDesk,
 }
 
 /// Who asks; put beside each request that passed.
@@ -101,6 +105,11 @@ fn router(admin: Admin) -> Router {
         .route("/v1/agents/{name}/labels", put(labels::set))
         .route("/v1/tasks", get(tasks::list))
         .route("/v1/tasks/{task}", get(tasks::one).delete(tasks::cancel))
+        .route("/v1/snapshots", get(snapshots::list).post(snapshots::take))
+        .route(
+            "/v1/snapshots/{name}",
+            get(snapshots::one).delete(snapshots::delete),
+        )
         .route("/v1/check", get(check))
         .route("/v1/masters/{name}/promote", post(promote))
         .fallback(|| async { Rejection::not_found("no such route") })

@@ -7,10 +7,12 @@ use serde::Deserialize;
 
 mod background;
 mod replication;
+mod snapshots;
 mod tenants;
 
 pub use background::{EvictionConfig, MovesConfig};
 pub use replication::{ConsensusConfig, OplogConfig, SyncConfig};
+pub use snapshots::{BootstrapConfig, FromSnapshotConfig, ObjectStoreConfig, SnapshotsConfig};
 pub use tenants::{QuotaConfig, TenantConfig};
 
 pub use crate::consensus::Member;
@@ -147,6 +149,12 @@ pub struct Config {
     /// How masters agree on a leader.
     #[serde(default)]
     pub consensus: ConsensusConfig,
+    /// Where snapshots are kept that somebody asked for.
+    #[serde(default)]
+    pub snapshots: SnapshotsConfig,
+    /// What a pool begins with that has no log yet.
+    #[serde(default)]
+    pub bootstrap: BootstrapConfig,
 }
 
 mod defaults {
@@ -262,6 +270,8 @@ impl Config {
         }
         self.eviction.check()?;
         self.moves.check()?;
+        self.snapshots.check()?;
+        self.bootstrap.check()?;
         match &self.events {
             None => Ok(()),
             Some(events) => events.check(),
@@ -399,6 +409,16 @@ mod tests {
             (r#""moves":{"max_concurrent":257},"#, "moves.max_concurrent"),
             (r#""moves":{"max_concurrent":0},"#, "moves.max_concurrent"),
             (r#""moves":{"bytes_per_s":1000},"#, "moves.bytes_per_s"),
+            (
+                r#""bootstrap":{"from_snapshot":{"name":"No"}},"#,
+                "bootstrap",
+            ),
+            (r#""bootstrap":{"from_snapshot":{"nam":"no"}},"#, "nam"),
+            (
+                r#""snapshots":{"folder":"f","object_store":{"bucket":"b","access_key_id_file":"i",
+                    "secret_access_key_file":"s"}},"#,
+                "snapshots",
+            ),
         ];
         for (extra, key) in cases {
             let error = parse(&SMALL.replacen('{', &format!("{{{extra}"), 1)).expect_err(extra);

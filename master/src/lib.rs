@@ -30,6 +30,7 @@ mod rpc;
 mod session;
 #[cfg(feature = "sim")]
 pub mod sim;
+pub mod snapshots;
 mod standby;
 
 use std::future::Future;

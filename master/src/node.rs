@@ -31,6 +31,7 @@ use crate::log::LogError;
 use crate::ready_file::{self, Addrs};
 use crate::role::Role;
 use crate::root_key::{self, RootKeyError};
+use crate::snapshots::{self, RestoreError, StoreError};
 
 /// Events that wait for the leader. Each holds at most one body of 1 MiB, and usually a
 /// thousandth of it; connections that find it full wait, and then hear `Overloaded`.
@@ -78,6 +79,12 @@ pub enum MasterError {
          another master takes over"
     )]
     Corrupt(#[source] Corruption),
+    /// Where snapshots are kept.
+    #[error("the place where snapshots are kept cannot be used")]
+    Snapshots(#[source] StoreError),
+    /// The snapshot that the pool begins from.
+    #[error("the pool cannot begin from the snapshot in `bootstrap.from_snapshot`")]
+    Restore(#[from] RestoreError),
     /// The log is gone.
     #[error("the log takes no more entries")]
     Log(#[source] LogError),
@@ -92,11 +99,13 @@ pub enum MasterError {
 impl MasterError {
     /// Whether a file has to be put right before another start can succeed.
     #[must_use]
-    pub const fn is_invalid_input(&self) -> bool {
-        matches!(
-            self,
-            Self::Config(_) | Self::RootKey(_) | Self::Tenant(_) | Self::Trace(_)
-        )
+    pub fn is_invalid_input(&self) -> bool {
+        match self {
+            Self::Config(_) | Self::RootKey(_) | Self::Tenant(_) | Self::Trace(_) => true,
+            Self::Snapshots(error) => !error.is_retryable(),
+            Self::Restore(error) => !error.is_retryable(),
+            _ => false,
+        }
     }
 }
 
@@ -188,6 +197,9 @@ impl Master {
             registry: registry.clone(),
             role: role_seen.clone(),
             desk: desk_seen,
+            snapshots: snapshots::start(&self.config)
+                .await
+                .map_err(MasterError::Snapshots)?,
         };
         let zmq_addrs = self.zmq.addrs();
         let addrs = Addrs {

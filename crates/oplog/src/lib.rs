@@ -159,12 +159,12 @@ pub use options::{BATCH_BYTES_MAX, Options, SEGMENT_BYTES_MAX, SETTLE_MS, SyncPo
 pub use payload::{PAYLOAD_OVERHEAD_BYTES, Payload};
 pub use rebuild::{
     Made, MakeSnapshot, Progress, Rebuild, RebuildError, Rebuilt, SNAPSHOTS_KEPT, Through,
-    Unusable, read_snapshot,
+    Unusable, read_snapshot, write_snapshot,
 };
 pub use record::{RecordError, decode_ops, decode_parts, encode_ops, encode_parts};
 pub use snapshot::{
     BLOCK_BYTES_MAX, SnapshotError, SnapshotReader, SnapshotWriter, remove_snapshot,
-    snapshot_bytes, snapshots,
+    snapshot_bytes, snapshot_file_name, snapshots,
 };
 
 /// Where an entry stands in the log. Terms never fall, indexes rise by one from 0 on.

@@ -17,7 +17,7 @@ use crate::{About, LogScan, Position};
 
 pub use error::{RebuildError, Unusable};
 pub use from_snapshot::read_snapshot;
-pub use make::{Made, MakeSnapshot, SNAPSHOTS_KEPT};
+pub use make::{Made, MakeSnapshot, SNAPSHOTS_KEPT, write_snapshot};
 
 use apply::Applying;
 use from_snapshot::FromSnapshot;

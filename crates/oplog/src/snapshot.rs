@@ -83,7 +83,7 @@ pub enum SnapshotError {
 impl SnapshotError {
     /// What it says does not fit.
     pub(crate) fn damaged(at: Position, what: &'static str) -> Self {
-        let file = file_name(at);
+        let file = snapshot_file_name(at);
         Self::Damaged {
             file,
             offset: 0,
@@ -105,7 +105,9 @@ enum Kind {
     End = 3,
 }
 
-pub(crate) fn file_name(at: Position) -> String {
+/// The name of the file of a snapshot that stands for all entries through `at`.
+#[must_use]
+pub fn snapshot_file_name(at: Position) -> String {
     format!("snapshot-{:020}-{:020}", at.index, at.term)
 }
 
@@ -137,7 +139,7 @@ pub fn snapshots(disk: &mut impl ReadDisk) -> Result<Vec<Position>, SnapshotErro
 /// # Errors
 /// There is none.
 pub fn snapshot_bytes(disk: &mut impl ReadDisk, at: Position) -> Result<u64, SnapshotError> {
-    Ok(disk.length(&file_name(at))?)
+    Ok(disk.length(&snapshot_file_name(at))?)
 }
 
 /// Removes a snapshot. One that is not there is removed already.
@@ -145,7 +147,7 @@ pub fn snapshot_bytes(disk: &mut impl ReadDisk, at: Position) -> Result<u64, Sna
 /// # Errors
 /// The disk refuses.
 pub fn remove_snapshot(disk: &mut impl Disk, at: Position) -> Result<(), SnapshotError> {
-    match disk.remove(&file_name(at)) {
+    match disk.remove(&snapshot_file_name(at)) {
         Err(error) if !error.is_missing() => Err(error.into()),
         _ => Ok(disk.sync_folder()?),
     }
@@ -205,7 +207,7 @@ impl SnapshotWriter {
     pub fn finish(mut self, disk: &mut impl Disk) -> Result<(), SnapshotError> {
         self.put(disk, Kind::End, &[])?;
         disk.sync(NEW)?;
-        disk.rename(NEW, &file_name(self.at))?;
+        disk.rename(NEW, &snapshot_file_name(self.at))?;
         disk.sync_folder()?;
         Ok(())
     }
@@ -248,7 +250,7 @@ impl SnapshotReader {
     /// There is none, it is damaged, or newer than this program.
     pub fn open(disk: &mut impl ReadDisk, at: Position) -> Result<(Self, Vec<u8>), SnapshotError> {
         let mut reader = Self {
-            file: file_name(at),
+            file: snapshot_file_name(at),
             offset: 0,
             blocks: 0,
             is_over: false,

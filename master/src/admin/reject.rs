@@ -39,6 +39,21 @@ impl Rejection {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
+    /// It contradicts what is there.
+    pub(super) fn conflict(reason: &'static str, message: String) -> Self {
+        Self::new(StatusCode::CONFLICT, reason, message)
+    }
+
+    /// What it needs is not to be had now.
+    pub(super) fn unavailable(reason: &'static str, message: String) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message)
+    }
+
+    /// Why, in one word.
+    pub(super) const fn reason(&self) -> &'static str {
+        self.reason
+    }
+
     pub(super) fn method() -> Self {
         let message = "the route does not take this method";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", message)

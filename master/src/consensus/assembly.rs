@@ -129,6 +129,7 @@ impl<T: Transport> Parts<T> {
             joins,
             hand_overs,
             snapshots,
+            written: self.written.clone(),
         };
         let asked = Asked {
             joins: joining,

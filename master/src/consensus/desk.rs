@@ -4,20 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use larder_oplog::{DiskError, Made};
 use openraft::ServerState;
 use openraft::metrics::RaftDataMetrics;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::convert::{self, at, ballot, log_id, vote};
-use super::feed::ServerMetrics;
+use super::feed::{ServerMetrics, Standing};
 use super::formation::Join;
 use super::hand_over::HandOver;
 use super::lease::Rounds;
 use super::message::{
     Appended, At, Ballot, PeerAnswer, PeerCall, PeerRequest, SentEntry, SentMembers, WhoIs,
 };
-use super::snapshots::{Incoming, Piece, Snapshots};
+use super::snapshots::{AnyDisk, Incoming, Piece, Snapshots, SnapshotsError};
+use super::store::Written;
 use super::{Clock, Member, Raft};
 
 /// When this replica last heard from a leader, and when it may trust that none was promised
@@ -68,6 +70,7 @@ pub(crate) struct PeerDesk {
     pub(super) joins: mpsc::Sender<Join>,
     pub(super) hand_overs: mpsc::Sender<HandOver>,
     pub(super) snapshots: Snapshots,
+    pub(super) written: Written,
 }
 
 impl std::fmt::Debug for PeerDesk {
@@ -163,6 +166,29 @@ impl PeerDesk {
         }
         let stops = |_| Err("this master stops".to_owned());
         answer.await.unwrap_or_else(stops)
+    }
+
+    /// The leader that this replica follows, or itself.
+    pub(crate) fn leader(&self) -> Option<Member> {
+        Standing::of(&self.metrics).leader
+    }
+
+    /// Takes a snapshot of everything that is committed by now, on a disk of its own. To be asked of
+    /// the leader, whose log has it all.
+    ///
+    /// # Errors
+    /// [`SnapshotsError`]; what is on the disk then is of no use.
+    pub(crate) async fn take_apart(
+        &self,
+        open: impl FnOnce() -> Result<AnyDisk, DiskError> + Send + 'static,
+    ) -> Result<Made, SnapshotsError> {
+        // Asked of openraft's core: what it publishes may lag behind what clients were told.
+        let committed = self.raft.with_raft_state(|state| state.committed);
+        let committed = committed.await.ok().flatten();
+        let through = committed.ok_or(SnapshotsError::Empty)?.index;
+        // The others may have it before this master's own disk does.
+        self.written.reach(through).await;
+        self.snapshots.make_apart(through, open).await
     }
 
     /// Whether a promise to a leader may still bind this replica.

@@ -52,7 +52,7 @@ pub(crate) use link::{TcpTransport, Transport};
 pub(crate) use message::{PeerAnswer, PeerCall};
 pub(crate) use raft_log::RaftLog;
 pub(crate) use replica::{Home, Replica, ReplicaSettings};
-pub(crate) use snapshots::Volume;
+pub(crate) use snapshots::{AnyDisk, SnapshotsError, Volume};
 
 /// A master as the others know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

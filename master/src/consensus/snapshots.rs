@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use larder_oplog::{
-    About, Disk, DiskError, MakeSnapshot, Position, RebuildError, RecordError, SnapshotError,
-    SnapshotReader, SnapshotWriter, read_snapshot, snapshots,
+    About, Disk, DiskError, Made, MakeSnapshot, Position, Rebuild, RebuildError, RecordError,
+    SnapshotError, SnapshotReader, SnapshotWriter, Through, read_snapshot, snapshots,
+    write_snapshot,
 };
 use larder_store::State;
 use openraft::{Snapshot, SnapshotMeta};
@@ -45,6 +46,8 @@ pub enum SnapshotsError {
     Rebuild(#[from] RebuildError),
     #[error("a block of a snapshot is longer than any may be")]
     Block,
+    #[error("nothing is committed yet that a snapshot could be taken of")]
+    Empty,
     #[error("the thread that makes snapshots ended")]
     Thread(#[from] tokio::task::JoinError),
 }
@@ -252,6 +255,26 @@ impl Snapshots {
         let (objects, digest) = (made.at, format!("{:016x}", made.digest));
         tracing::info!(at = %objects, digest, "a snapshot was taken");
         Ok(snapshot(made.at, &membership_of(&made.about)?))
+    }
+
+    /// Makes one of everything through `through`, as [`make`](Self::make) does, on a disk of its
+    /// own that `open` opens: those of the replica, and what of its log goes behind them, know
+    /// nothing of it. Meanwhile no other is made, which could take away what this one reads.
+    pub(super) async fn make_apart(
+        &self,
+        through: u64,
+        open: impl FnOnce() -> Result<AnyDisk, DiskError> + Send + 'static,
+    ) -> Result<Made, SnapshotsError> {
+        let writing = Arc::clone(&self.writing).acquire_owned().await;
+        let volume = Arc::clone(&self.volume);
+        let made = tokio::task::spawn_blocking(move || {
+            let (rebuilt, log) = Rebuild::begin(volume()?, Through::Index(through))?.run()?;
+            drop(log);
+            let made = write_snapshot(open()?, rebuilt)?;
+            drop(writing);
+            Ok::<_, SnapshotsError>(made)
+        });
+        made.await?
     }
 }
 

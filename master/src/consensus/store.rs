@@ -118,6 +118,13 @@ impl Written {
         });
     }
 
+    /// Ends when all entries through `index` are in the log's files.
+    pub(super) async fn reach(&self, index: u64) {
+        let mut recent = self.0.subscribe();
+        // Never an error: the sender is `self`.
+        drop(recent.wait_for(|recent| recent.written > index).await);
+    }
+
     /// Bytes of all entries that were written in this life, with those that it found.
     pub(super) fn bytes(&self) -> u64 {
         self.0.borrow().written_bytes

@@ -29,6 +29,7 @@ use crate::leader::{Ended, Keys, Leading, Rules};
 use crate::metrics::MasterMetrics;
 use crate::ready_file::{self, Addrs};
 use crate::role::Role;
+use crate::snapshots::{Beginning, restore};
 use crate::standby::{Followed, Standby};
 
 /// What a master stands on: its machine, or what is played for one.
@@ -240,14 +241,19 @@ impl<T: Transport> Parts<T> {
         let mut begin_above = (state.generation() == 0).then_some(0);
         loop {
             if let Some(above) = begin_above.take() {
-                let generation = above.max(state.generation()) + 1;
-                if !log
-                    .commit_alone(vec![Op::PoolBegun { generation }], &mut state)
-                    .await?
-                {
+                let beginning = tokio::select! {
+                    biased;
+                    () = shutdown.wait() => return Ok(Led::Stopped),
+                    beginning = self.beginning(&state) => beginning?,
+                };
+                let generation = above.max(state.generation()).max(beginning.above) + 1;
+                // In one entry: a pool has begun with all of it or not at all.
+                let mut ops = vec![Op::PoolBegun { generation }];
+                ops.extend(beginning.ops);
+                if !log.commit_alone(ops, &mut state).await? {
                     return Ok(self.deposed(log, state, term));
                 }
-                tracing::info!(generation, "the pool begins empty");
+                tracing::info!(generation, "the pool begins without objects");
             }
             let mut leading = self.leading(term, state, log)?;
             let made = leading.make_tenants(self.tenants.clone(), self.quotas.clone());
@@ -271,6 +277,15 @@ impl<T: Transport> Parts<T> {
                 }
                 Ended::Log(error) => return Err(MasterError::Log(error)),
             }
+        }
+    }
+
+    /// What a pool begins with: at first what its configuration says, and when it starts over the
+    /// tenants and quotas that it has.
+    async fn beginning(&self, state: &State) -> Result<Beginning, MasterError> {
+        match &self.config.bootstrap.from_snapshot {
+            Some(from) if state.generation() == 0 => Ok(restore(&self.config, from).await?),
+            _ => Ok(Beginning::of(state).unwrap_or_default()),
         }
     }
 

@@ -14,6 +14,7 @@ mod reviews;
 mod rig;
 mod shapes;
 mod signals;
+mod snapshots;
 mod space;
 mod tenants;
 mod unprivileged;

@@ -155,6 +155,14 @@ impl Rig {
         (result, folder, self.config.clone())
     }
 
+    /// Waits for a master that stops by itself.
+    pub(crate) async fn ended(mut self) -> Result<(), MasterError> {
+        let thread = self.thread.take().expect("it runs");
+        let joined = tokio::task::spawn_blocking(move || thread.join());
+        let joined = soon("the end of the master", joined).await.expect("joined");
+        joined.expect("no panic in the master")
+    }
+
     fn end(&mut self) -> Result<(), MasterError> {
         drop(self.stop.take());
         self.thread.take().map_or(Ok(()), |thread| {

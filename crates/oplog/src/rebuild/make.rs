@@ -29,6 +29,10 @@ pub struct Made {
     pub about: About,
     /// The digest of its state.
     pub digest: u64,
+    /// The generation of its state.
+    pub generation: u64,
+    /// The objects in it.
+    pub objects: u64,
     /// Whether it was there already.
     pub was_there: bool,
     /// Entries through here can be purged and both snapshots that are kept still make a whole
@@ -153,6 +157,8 @@ fn begin_writing<D: Disk>(rebuild: Rebuild<D>) -> Result<Phase<D>, RebuildError>
             at,
             about,
             digest: state.digest(),
+            generation: state.generation(),
+            objects: state.objects(),
             was_there: true,
             purge_through: purgeable(&mut disk).map_err(RebuildError::Snapshots)?,
         };
@@ -163,18 +169,36 @@ fn begin_writing<D: Disk>(rebuild: Rebuild<D>) -> Result<Phase<D>, RebuildError>
     for one in unusable.iter().filter(is_damaged) {
         remove_snapshot(&mut disk, one.at).map_err(RebuildError::Snapshots)?;
     }
-    let writer = SnapshotWriter::begin(&mut disk, at, &about.encode());
-    Ok(Phase::Write(Box::new(Writing {
-        writer: writer.map_err(RebuildError::Snapshots)?,
-        disk,
-        at,
-        about,
-        state,
-        walk: Walk::default(),
-    })))
+    let writing = Writing::begin(disk, at, about, state);
+    Ok(Phase::Write(Box::new(writing.map_err(failed)?)))
+}
+
+/// Writes what was rebuilt as a snapshot on another disk, all at once: one that is kept apart from
+/// those of the replica. Of more than [`SNAPSHOTS_KEPT`] there the oldest are removed.
+///
+/// # Errors
+/// The disk refuses, or nothing was rebuilt; no snapshot was made then.
+pub fn write_snapshot(disk: impl Disk, rebuilt: Rebuilt) -> Result<Made, RebuildError> {
+    let at = rebuilt.applied.ok_or(RebuildError::Unfinished)?;
+    let writing = Writing::begin(disk, at, rebuilt.about, rebuilt.state);
+    let mut writing = writing.map_err(failed)?;
+    while writing.next_block().map_err(failed)? {}
+    writing.finish().map_err(failed)
 }
 
 impl<D: Disk> Writing<D> {
+    fn begin(mut disk: D, at: Position, about: About, state: State) -> Result<Self, WriteError> {
+        let writer = SnapshotWriter::begin(&mut disk, at, &about.encode());
+        Ok(Self {
+            writer: writer.map_err(WriteError::Snapshot)?,
+            disk,
+            at,
+            about,
+            state,
+            walk: Walk::default(),
+        })
+    }
+
     /// Writes a block; whether there was one to write.
     fn next_block(&mut self) -> Result<bool, WriteError> {
         let parts = self.walk.next(&self.state, BLOCK_PARTS);
@@ -219,6 +243,8 @@ impl<D: Disk> Writing<D> {
             at,
             about,
             digest: state.digest(),
+            generation: state.generation(),
+            objects: state.objects(),
             was_there: false,
             purge_through: tidy().map_err(WriteError::Snapshot)?,
         })
