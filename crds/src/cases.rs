@@ -7,6 +7,7 @@ mod figures;
 mod master;
 mod pool;
 mod quota;
+mod snapshot;
 mod tenant;
 
 /// A kind of object.
@@ -20,11 +21,19 @@ pub enum Kind {
     Quota,
     /// CacheNode.
     Node,
+    /// CacheSnapshot.
+    Snapshot,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Pool, Self::Tenant, Self::Quota, Self::Node];
+    pub const ALL: [Self; 5] = [
+        Self::Pool,
+        Self::Tenant,
+        Self::Quota,
+        Self::Node,
+        Self::Snapshot,
+    ];
 
     /// A sound object that every case changes.
     #[must_use]
@@ -69,6 +78,12 @@ impl Kind {
                 "kind": "CacheNode",
                 "metadata": { "name": "demo-node-1" },
                 "spec": { "poolRef": { "name": "demo" }, "nodeName": "node-1" },
+            }),
+            Self::Snapshot => json!({
+                "apiVersion": "larder.dev/v1alpha1",
+                "kind": "CacheSnapshot",
+                "metadata": { "name": "before" },
+                "spec": { "poolRef": { "name": "demo" } },
             }),
         }
     }
@@ -197,6 +212,7 @@ pub fn cases() -> Vec<Case> {
         quota::cases(),
         node_cases(),
         master::cases(),
+        snapshot::cases(),
     ]
     .into_iter()
     .flatten()

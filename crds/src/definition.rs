@@ -10,7 +10,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::AddNullable;
 use serde_json::Value;
 
-use crate::{CacheNode, CachePool, CacheQuota, CacheTenant};
+use crate::{CacheNode, CachePool, CacheQuota, CacheSnapshot, CacheTenant};
 
 #[cfg(test)]
 mod tests;
@@ -49,6 +49,7 @@ pub fn generate() -> Result<Vec<(&'static str, String)>, GenerateError> {
         ("cachetenants.yaml", render::<CacheTenant>()?),
         ("cachequotas.yaml", render::<CacheQuota>()?),
         ("cachenodes.yaml", render::<CacheNode>()?),
+        ("cachesnapshots.yaml", render::<CacheSnapshot>()?),
     ])
 }
 

@@ -60,6 +60,11 @@ mod settings;
     unreachable_pub,
     reason = "kube's derive copies each struct into a function"
 )]
+mod snapshot;
+#[expect(
+    unreachable_pub,
+    reason = "kube's derive copies each struct into a function"
+)]
 mod tenant;
 
 pub use admission::Admission;
@@ -85,8 +90,13 @@ pub use quota::{
     Pinned, QuotaRef, QuotaRow, TenantSelector,
 };
 pub use settings::{
-    EventsSettings, Figures, MasterSettings, PoolSettings, QuotaSettings, StorageSettings,
-    SubjectSettings, TenantChoice, TenantSettings,
+    EventsSettings, Figures, FromSettings, MasterSettings, ObjectStoreSettings, PoolSettings,
+    QuotaSettings, SnapshotsSettings, StorageSettings, SubjectSettings, TenantChoice,
+    TenantSettings,
+};
+pub use snapshot::{
+    Bootstrap, CacheSnapshot, CacheSnapshotSpec, CacheSnapshotStatus, DeletionPolicy, FromSnapshot,
+    ObjectStore, SecretRef, SnapshotPhase, Snapshots,
 };
 pub use tenant::{
     Access, CacheTenant, CacheTenantSpec, CacheTenantStatus, Limit, PoolRef, ServiceAccountRef,

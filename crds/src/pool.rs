@@ -11,6 +11,7 @@ use crate::condition::{self, Condition};
 use crate::events::Events;
 use crate::masters::{Masters, MastersStatus};
 use crate::quantity::Quantity;
+use crate::snapshot::{Bootstrap, Snapshots};
 
 /// Most member nodes of one pool.
 const MAX_NODES: u32 = 4096;
@@ -95,7 +96,14 @@ const MAX_DRAIN_DEADLINE_S: u32 = 86_400;
          self.placement.replicaFactor <= self.nodes.count"
     )
     .message("must not be larger than nodes.count: replicas of an object are on different nodes")
-    .field_path(".placement.replicaFactor")
+    .field_path(".placement.replicaFactor"),
+    validation = Rule::new(
+        "!has(self.bootstrap) || !has(self.bootstrap.fromSnapshot) || \
+         has(self.bootstrap.fromSnapshot.folder) || \
+         (has(self.snapshots) && has(self.snapshots.objectStore))"
+    )
+    .message("fromSnapshot needs snapshots.objectStore, where the snapshot is looked for")
+    .field_path(".bootstrap")
 )]
 pub struct CachePoolSpec {
     /// The metadata servers.
@@ -130,6 +138,12 @@ pub struct CachePoolSpec {
     /// kept for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Events>,
+    /// Where snapshots are kept. Absent means the volume of each master.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<Snapshots>,
+    /// What the pool begins with while it has no log. Absent means nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<Bootstrap>,
 }
 
 /// What tenants are promised.

@@ -11,12 +11,14 @@ use crate::tenant::{Access, CacheTenant, Subject};
 
 mod master;
 mod quota;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 
 pub use master::{EventsSettings, MasterSettings};
 use quota::Said;
 pub use quota::{Figures, QuotaSettings, TenantChoice};
+pub use snapshots::{FromSettings, ObjectStoreSettings, SnapshotsSettings};
 
 /// Agents that `larder up` starts for a pool without `nodes.count`: enough to see bytes move
 /// between two of them.
@@ -157,14 +159,17 @@ impl CachePool {
         };
         let spec = &self.spec;
         let events = spec.events.as_ref();
-        let master = master::of(&spec.eviction, &spec.moves, events, &mut problems);
+        let mut master = master::of(&spec.eviction, &spec.moves, events, &mut problems);
         let name = name_of(self.metadata.name.as_deref(), &mut problems);
+        let namespace = namespace_of(self.metadata.namespace.as_deref());
+        let (kept, bootstrap) = (spec.snapshots.as_ref(), spec.bootstrap.as_ref());
+        master.snapshots = snapshots::of((&namespace, &name), kept, bootstrap, &mut problems);
         Problems::unless_empty(problems)?;
         let Some((dram_tier, node_dram_bytes, slab_bytes)) = dram else {
             return Err(Problem::new("spec.tiers", "must be exactly one tier").into());
         };
         Ok(PoolSettings {
-            namespace: namespace_of(self.metadata.namespace.as_deref()),
+            namespace,
             name,
             masters: self.spec.masters.replicas,
             master_storage,

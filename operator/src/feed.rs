@@ -17,7 +17,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Resource, ResourceExt};
-use larder_crds::{CachePool, CacheQuota, CacheTenant};
+use larder_crds::{CachePool, CacheQuota, CacheSnapshot, CacheTenant};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
@@ -35,6 +35,8 @@ pub enum Trigger {
     Tenant(ObjectRef<CacheTenant>),
     /// A quota.
     Quota(ObjectRef<CacheQuota>),
+    /// A snapshot.
+    Snapshot(ObjectRef<CacheSnapshot>),
 }
 
 impl Trigger {
@@ -55,6 +57,12 @@ impl Trigger {
     pub fn quota(namespace: &str, name: &str) -> Self {
         Self::Quota(ObjectRef::new(name).within(namespace))
     }
+
+    /// The snapshot of this name.
+    #[must_use]
+    pub fn snapshot(namespace: &str, name: &str) -> Self {
+        Self::Snapshot(ObjectRef::new(name).within(namespace))
+    }
 }
 
 /// Where triggers go.
@@ -66,6 +74,8 @@ pub struct Triggers {
     pub tenants: mpsc::Sender<ObjectRef<CacheTenant>>,
     /// To the controller of quotas.
     pub quotas: mpsc::Sender<ObjectRef<CacheQuota>>,
+    /// To the controller of snapshots.
+    pub snapshots: mpsc::Sender<ObjectRef<CacheSnapshot>>,
 }
 
 impl Triggers {
@@ -75,6 +85,7 @@ impl Triggers {
             Trigger::Pool(pool) => self.pools.send(pool).await.is_ok(),
             Trigger::Tenant(tenant) => self.tenants.send(tenant).await.is_ok(),
             Trigger::Quota(quota) => self.quotas.send(quota).await.is_ok(),
+            Trigger::Snapshot(snapshot) => self.snapshots.send(snapshot).await.is_ok(),
         };
         if !sent {
             tracing::debug!("a trigger came after the controllers had ended");

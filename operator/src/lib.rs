@@ -41,6 +41,7 @@ pub mod pool;
 pub mod probes;
 pub mod quota;
 pub mod reasons;
+pub mod snapshot;
 pub mod status_patch;
 pub mod stores;
 pub mod tenant;
@@ -115,16 +116,18 @@ async fn lead(parts: &Parts) {
     let (pools, pool_triggers) = mpsc::channel(TRIGGERS_MAX);
     let (tenants, tenant_triggers) = mpsc::channel(TRIGGERS_MAX);
     let (quotas, quota_triggers) = mpsc::channel(TRIGGERS_MAX);
+    let (snapshots, snapshot_triggers) = mpsc::channel(TRIGGERS_MAX);
     let triggers = Triggers {
         pools,
         tenants,
         quotas,
+        snapshots,
     };
     // Dropped at the end of this function, and all watches with it.
     let mut watches = JoinSet::new();
     let namespace = parts.config.watch_namespace.as_deref();
     let (pool_queue, tenant_queue) = (held(pool_triggers), held(tenant_triggers));
-    let quota_queue = held(quota_triggers);
+    let (quota_queue, snapshot_queue) = (held(quota_triggers), held(snapshot_triggers));
     let stores = Stores::start(&client, namespace, &parts.metrics, &triggers, &mut watches).await;
     let Ok(stores) = stores else { return };
     drop(triggers);
@@ -163,14 +166,20 @@ async fn lead(parts: &Parts) {
         .run(tenant::reconcile, tenant::on_error, context.clone())
         .for_each(ready);
     let quotas = Controller::for_stream(stream::pending(), stores.quotas.clone())
-        .with_config(limits)
+        .with_config(limits.clone())
         .reconcile_on(quota_queue)
         .run(quota::reconcile, quota::on_error, context.clone())
+        .for_each(ready);
+    let snapshots = Controller::for_stream(stream::pending(), stores.snapshots.clone())
+        .with_config(limits)
+        .reconcile_on(snapshot_queue)
+        .run(snapshot::reconcile, snapshot::on_error, context.clone())
         .for_each(ready);
     tokio::select! {
         () = pools => {}
         () = tenants => {}
         () = quotas => {}
+        () = snapshots => {}
         () = node::sweep::run(&context) => {}
         _ = watches.join_next() => {}
     }

@@ -13,9 +13,11 @@ use tokio::sync::watch;
 use crate::names::PoolId;
 
 pub use agents::{AgentDocument, AgentLabels, DrainDocument, SegmentDocument};
+pub use snapshots::{SnapshotDocument, SnapshotLook};
 
 mod agents;
 pub mod http;
+mod snapshots;
 pub mod tokens;
 
 /// A call under way.
@@ -283,6 +285,12 @@ pub trait MasterApi: Send + Sync + Debug {
         agent: &'a str,
         labels: &'a AgentLabels,
     ) -> Call<'a, ()>;
+    /// What masters know of a snapshot, whatever their roles; an error if none answers.
+    fn snapshot<'a>(&'a self, pool: &'a PoolId, name: &'a str) -> Call<'a, SnapshotLook>;
+    /// Has the leader take a snapshot.
+    fn take_snapshot<'a>(&'a self, pool: &'a PoolId, name: &'a str) -> Call<'a, SnapshotDocument>;
+    /// Deletes a snapshot, whichever master has it; one that is gone is no error.
+    fn delete_snapshot<'a>(&'a self, pool: &'a PoolId, name: &'a str) -> Call<'a, ()>;
 }
 
 /// A look at a master, and the one before it.

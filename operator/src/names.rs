@@ -27,6 +27,8 @@ pub const ANNOTATION_CONFIG: &str = "larder.dev/config";
 pub const POOL_FINALIZER: &str = "larder.dev/pool";
 /// Keeps a tenant until its master has forgotten it.
 pub const TENANT_FINALIZER: &str = "larder.dev/tenant";
+/// Keeps a CacheSnapshot until its file is deleted.
+pub const SNAPSHOT_FINALIZER: &str = "larder.dev/snapshot";
 
 /// Port of a master for clients and agents.
 pub const MASTER_PORT: u16 = 7400;

@@ -105,7 +105,7 @@ impl ConditionType {
 
 reasons! {
     Accepted Normal ["CachePool" Accepted "True", "CacheTenant" Accepted "True",
-        "CacheQuota" Accepted "True"]
+        "CacheQuota" Accepted "True", "CacheSnapshot" Accepted "True"]
         "The spec is carried out.";
     InvalidSpec Warning ["CachePool" Accepted "False", "CacheTenant" Accepted "False",
         "CacheQuota" Accepted "False"]
@@ -117,7 +117,8 @@ reasons! {
     ApiRefused Warning ["CachePool" Accepted "False", "CacheTenant" Accepted "False"]
         "The API server refuses something that is needed; the message says what it said. Grant the \
          right or change what stands in the way: it is tried again by itself.";
-    PoolNotFound Warning ["CacheTenant" Accepted "False", "CacheQuota" Accepted "False"]
+    PoolNotFound Warning ["CacheTenant" Accepted "False", "CacheQuota" Accepted "False",
+        "CacheSnapshot" Accepted "False"]
         "There is no CachePool of that name in the namespace. It is accepted once there is one.";
     TenantIdTaken Warning ["CacheTenant" Accepted "False"]
         "An older CacheTenant of the pool has the same id. Choose another tenantId.";
@@ -130,7 +131,8 @@ reasons! {
          subjects, or fewer quotas.";
     NotAccepted Warning ["CachePool" LeaderElected "False", "CachePool" MastersReady "False",
         "CachePool" NodesReady "False",
-        "CachePool" Ready "False", "CacheTenant" Ready "False", "CacheQuota" Ready "False"]
+        "CachePool" Ready "False", "CacheTenant" Ready "False", "CacheQuota" Ready "False",
+        "CacheSnapshot" Ready "False"]
         "See the condition Accepted.";
     Leading Normal ["CachePool" LeaderElected "True"]
         "A master leads and answers.";
@@ -138,7 +140,7 @@ reasons! {
         "No pod of the masters is ready yet.";
     MasterNotReached Warning ["CachePool" LeaderElected "False", "CachePool" Ready "False",
         "CachePool" ScaleInBlocked "True", "CacheTenant" Ready "False",
-        "CacheQuota" Ready "False"]
+        "CacheQuota" Ready "False", "CacheSnapshot" Ready "False"]
         "The master does not answer the operator; the message says how the call failed.";
     Electing Normal ["CachePool" LeaderElected "False", "CachePool" Ready "False"]
         "No master leads at the moment. More than half of them answer and elect one by themselves, \
@@ -219,6 +221,19 @@ reasons! {
     GuaranteesExceedCapacity Warning ["CachePool" QuotaOvercommitted "True"]
         "More is guaranteed than all mounted nodes have, so all guarantees shrink in proportion. \
          Add nodes, or lower guarantees.";
+    SnapshotKept Normal ["CacheSnapshot" Ready "True"]
+        "The snapshot is there, whole, and a pool can begin from it.";
+    SnapshotUnderWay Normal ["CacheSnapshot" Ready "False"]
+        "A master takes the snapshot, or sends it to where it is kept.";
+    SnapshotWaits Warning ["CacheSnapshot" Ready "False"]
+        "The masters take one snapshot at a time and keep sixteen; the message says which is in \
+         the way. It is tried again by itself: delete a CacheSnapshot where there are too many.";
+    SnapshotFailed Warning ["CacheSnapshot" Ready "False"]
+        "The snapshot was not taken, or what has its name is none; the message says why. Make \
+         another CacheSnapshot: this one is not tried again.";
+    SnapshotLost Warning ["CacheSnapshot" Ready "False"]
+        "The snapshot was there and is not any more: without spec.snapshots.objectStore it goes \
+         with the volume of its master. Delete the CacheSnapshot and make another one.";
     EventTenantsKnown Normal ["CachePool" EventsPublished "True"]
         "Every tenant that spec.events.zmq names exists.";
     EventTenantUnknown Warning ["CachePool" EventsPublished "False"]

@@ -9,7 +9,7 @@ use kube::api::{Api, DynamicObject};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use larder_crds::{CachePool, CacheQuota, CacheTenant, Overcommit};
+use larder_crds::{CachePool, CacheQuota, CacheSnapshot, CacheTenant, Overcommit};
 use tokio::task::JoinSet;
 
 use crate::child::{ChildKey, ChildKind, Standing, value_of};
@@ -29,6 +29,8 @@ pub struct Stores {
     pub tenants: Store<CacheTenant>,
     /// Every quota.
     pub quotas: Store<CacheQuota>,
+    /// Every snapshot.
+    pub snapshots: Store<CacheSnapshot>,
     /// Every node.
     pub nodes: Store<Node>,
     children: BTreeMap<ChildKind, Store<DynamicObject>>,
@@ -39,6 +41,7 @@ struct Writers {
     pools: Writer<CachePool>,
     tenants: Writer<CacheTenant>,
     quotas: Writer<CacheQuota>,
+    snapshots: Writer<CacheSnapshot>,
     nodes: Writer<Node>,
     children: Vec<(ChildKind, Writer<DynamicObject>)>,
 }
@@ -48,6 +51,7 @@ impl Stores {
         let (pools, pools_writer) = reflector::store();
         let (tenants, tenants_writer) = reflector::store();
         let (quotas, quotas_writer) = reflector::store();
+        let (snapshots, snapshots_writer) = reflector::store();
         let (nodes, nodes_writer) = reflector::store();
         let writers: Vec<_> = ChildKind::ALL
             .iter()
@@ -61,6 +65,7 @@ impl Stores {
             pools: pools_writer,
             tenants: tenants_writer,
             quotas: quotas_writer,
+            snapshots: snapshots_writer,
             nodes: nodes_writer,
             children: writers,
         };
@@ -69,6 +74,7 @@ impl Stores {
                 pools,
                 tenants,
                 quotas,
+                snapshots,
                 nodes,
                 children,
             },
@@ -100,6 +106,9 @@ impl Stores {
         let quotas = api(client, namespace);
         tasks.spawn(quota_feed(&stores).run(quotas, all(), writers.quotas, m, t));
         let (m, t) = run();
+        let snapshots = api(client, namespace);
+        tasks.spawn(snapshot_feed().run(snapshots, all(), writers.snapshots, m, t));
+        let (m, t) = run();
         let nodes = Api::all(client.clone());
         tasks.spawn(node_feed(stores.pools.clone()).run(nodes, all(), writers.nodes, m, t));
         for (kind, writer) in writers.children {
@@ -112,6 +121,7 @@ impl Stores {
         stores.pools.wait_until_ready().await?;
         stores.tenants.wait_until_ready().await?;
         stores.quotas.wait_until_ready().await?;
+        stores.snapshots.wait_until_ready().await?;
         stores.nodes.wait_until_ready().await?;
         for store in stores.children.values() {
             store.wait_until_ready().await?;
@@ -148,6 +158,16 @@ impl Stores {
         let tenants = self.tenants_of(namespace, pool);
         let trigger = |tenant: &Arc<CacheTenant>| Trigger::tenant(namespace, &tenant.name_any());
         tenants.iter().map(trigger).collect()
+    }
+
+    /// Triggers for all snapshots of a pool.
+    fn each_snapshot(&self, namespace: &str, pool: &str) -> Vec<Trigger> {
+        let snapshots = self.snapshots.state_filter(|snapshot| {
+            snapshot.metadata.namespace.as_deref() == Some(namespace)
+                && snapshot.spec.pool_ref.name == pool
+        });
+        let trigger = |one: &Arc<CacheSnapshot>| Trigger::snapshot(namespace, &one.name_any());
+        snapshots.iter().map(trigger).collect()
     }
 
     /// Triggers for all quotas of a pool.
@@ -253,6 +273,7 @@ fn pool_feed(stores: &Stores) -> Feed<CachePool> {
             let mut triggers = vec![Trigger::pool(&namespace, &name)];
             triggers.extend(stores.each_tenant(&namespace, &name));
             triggers.extend(stores.each_quota(&namespace, &name));
+            triggers.extend(stores.each_snapshot(&namespace, &name));
             triggers
         }),
     }
@@ -308,6 +329,26 @@ fn quota_feed(stores: &Stores) -> Feed<CacheQuota> {
             triggers.extend(stores.each_quota(&namespace, pool));
             triggers.extend(stores.each_tenant(&namespace, pool));
             triggers
+        }),
+    }
+}
+
+/// A snapshot concerns itself only.
+fn snapshot_feed() -> Feed<CacheSnapshot> {
+    Feed {
+        kind: "CacheSnapshot",
+        slim: without_managed_fields,
+        digest: |snapshot| {
+            let metadata = &snapshot.metadata;
+            digest_of((
+                metadata.generation,
+                metadata.deletion_timestamp.is_some(),
+                &metadata.finalizers,
+            ))
+        },
+        route: Arc::new(|snapshot| {
+            let namespace = snapshot.namespace().unwrap_or_default();
+            vec![Trigger::snapshot(&namespace, &snapshot.name_any())]
         }),
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cases::{Edit, Kind, SIZE, SLAB, TENANT_ID, edited, set, tier};
-use crate::{CacheNode, CachePool, CacheQuota, CacheTenant};
+use crate::{CacheNode, CachePool, CacheQuota, CacheSnapshot, CacheTenant};
 
 mod rules;
 
@@ -16,6 +16,7 @@ impl Kind {
             Self::Tenant => definition::schema::<CacheTenant>(),
             Self::Quota => definition::schema::<CacheQuota>(),
             Self::Node => definition::schema::<CacheNode>(),
+            Self::Snapshot => definition::schema::<CacheSnapshot>(),
         }
     }
 
@@ -25,6 +26,7 @@ impl Kind {
             Self::Tenant => Admission::of::<CacheTenant>(),
             Self::Quota => Admission::of::<CacheQuota>(),
             Self::Node => Admission::of::<CacheNode>(),
+            Self::Snapshot => Admission::of::<CacheSnapshot>(),
         }
     }
 }

@@ -6,17 +6,20 @@ use kube::core::cel::apply_defaults;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{CacheNodeStatus, CachePoolStatus, CacheQuotaStatus, CacheTenantStatus};
+use crate::{
+    CacheNodeStatus, CachePoolStatus, CacheQuotaStatus, CacheSnapshotStatus, CacheTenantStatus,
+};
 
 /// A CRD above 262,144 bytes cannot be applied by the client; ours have a quarter of it.
 const MAX_YAML_BYTES: usize = 65_536;
 
-fn schemas() -> [(&'static str, Value); 4] {
+fn schemas() -> [(&'static str, Value); 5] {
     [
         ("CachePool", schema::<CachePool>()),
         ("CacheTenant", schema::<CacheTenant>()),
         ("CacheQuota", schema::<CacheQuota>()),
         ("CacheNode", schema::<CacheNode>()),
+        ("CacheSnapshot", schema::<CacheSnapshot>()),
     ]
 }
 
@@ -135,6 +138,10 @@ fn names_and_columns_are_as_documented() {
         facts(CacheNode::crd()),
         expected("cnode", "Ready,Pool,Node,Memory,Used,Drain,Age")
     );
+    assert_eq!(
+        facts(CacheSnapshot::crd()),
+        expected("csnap", "Phase,Pool,Objects,Size,Taken,Location,Age")
+    );
 }
 
 #[test]
@@ -144,6 +151,7 @@ fn every_column_and_scale_path_names_a_field() {
         CacheTenant::crd(),
         CacheQuota::crd(),
         CacheNode::crd(),
+        CacheSnapshot::crd(),
     ] {
         let kind = definition.spec.names.kind.clone();
         let (_, schema) = schemas().into_iter().find(|(k, _)| *k == kind).unwrap();
@@ -296,6 +304,10 @@ fn an_empty_status_is_an_empty_object() {
     );
     assert_eq!(
         serde_json::to_value(CacheNodeStatus::default()).unwrap(),
+        empty
+    );
+    assert_eq!(
+        serde_json::to_value(CacheSnapshotStatus::default()).unwrap(),
         empty
     );
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{bytes_of, is_tenant_id};
+use super::{SnapshotsSettings, bytes_of, is_tenant_id};
 use crate::background::{Eviction, MAX_CONCURRENT, Moves};
 use crate::events::{
     CAPACITY, Events, MASTER_PORTS, MAX_ENDPOINTS, MAX_MESSAGES, MIN_PORT, ZmqEndpoint, ZmqSchema,
@@ -31,6 +31,8 @@ pub struct MasterSettings {
     pub move_bytes_per_s: u64,
     /// Cache events; `None` means that there are none.
     pub events: Option<EventsSettings>,
+    /// Where snapshots are kept, and which one the pool begins from.
+    pub snapshots: SnapshotsSettings,
 }
 
 impl Default for MasterSettings {
@@ -106,8 +108,8 @@ impl EventsSettings {
 const LOOPBACK: &str = "127.0.0.1";
 
 impl MasterSettings {
-    /// The parts `eviction`, `moves` and `events` of a master's configuration file, for the
-    /// operator and for `larder up`. ZMQ endpoints listen on loopback only, or
+    /// The parts `eviction`, `moves`, `events`, `snapshots` and `bootstrap` of a master's
+    /// configuration file, for the operator and for `larder up`. ZMQ endpoints listen on loopback only, or
     /// `beyond_loopback` on every IPv4 address of the pod.
     #[must_use]
     pub fn sections(&self, beyond_loopback: bool) -> serde_json::Map<String, Value> {
@@ -126,6 +128,7 @@ impl MasterSettings {
         if let Some(events) = &self.events {
             sections.insert("events".to_owned(), events.section(zmq_ip));
         }
+        self.snapshots.sections(beyond_loopback, &mut sections);
         sections
     }
 }
@@ -157,6 +160,7 @@ pub(super) fn of(
         max_moves: moves.max_concurrent,
         move_bytes_per_s,
         events: events.map(|events| events_of(events, problems)),
+        snapshots: SnapshotsSettings::default(),
     }
 }
 

@@ -74,6 +74,7 @@ impl Server {
             Kind::Tenant => ("CacheTenant", "cachetenants"),
             Kind::Quota => ("CacheQuota", "cachequotas"),
             Kind::Node => ("CacheNode", "cachenodes"),
+            Kind::Snapshot => ("CacheSnapshot", "cachesnapshots"),
         };
         let kind = GroupVersionKind::gvk(larder_crds::GROUP, larder_crds::VERSION, kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, plural);
@@ -151,6 +152,11 @@ fn kinds(scene: &Scene<'_>) -> Result<()> {
             "cnode",
             "NAME READY POOL NODE MEMORY USED AGE",
         ),
+        (
+            "cachesnapshots",
+            "csnap",
+            "NAME PHASE POOL OBJECTS SIZE TAKEN AGE",
+        ),
     ] {
         let definition = kubectl.get(&["crd", &format!("{plural}.larder.dev")])?;
         let conditions = definition["status"]["conditions"]
@@ -176,6 +182,7 @@ fn kinds(scene: &Scene<'_>) -> Result<()> {
             "cachepools" => Kind::Pool,
             "cachetenants" => Kind::Tenant,
             "cachequotas" => Kind::Quota,
+            "cachesnapshots" => Kind::Snapshot,
             _ => Kind::Node,
         };
         scene.apply(&[kind.base()])?;

@@ -21,6 +21,7 @@ mod apiserver_repair;
 mod apiserver_rights;
 mod apiserver_rules;
 mod apiserver_scale;
+mod apiserver_snapshots;
 mod cluster_agents;
 mod cluster_bytes;
 mod cluster_masters;
@@ -70,6 +71,7 @@ fn apiserver_tests() -> Vec<Test> {
         apiserver_drains::tests(),
         apiserver_repair::tests(),
         apiserver_quotas::tests(),
+        apiserver_snapshots::tests(),
         apiserver_rights::tests(),
         apiserver_rules::tests(),
         apiserver_autoscaling::tests(),

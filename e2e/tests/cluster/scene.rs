@@ -79,7 +79,12 @@ impl<'r> Scene<'r> {
         let kubectl = self.cluster.kubectl();
         // The test's own operator is gone, and would have taken these off.
         if !self.rig.has_operator() {
-            for kind in ["cachequotas", "cachetenants", "cachepools"] {
+            for kind in [
+                "cachesnapshots",
+                "cachequotas",
+                "cachetenants",
+                "cachepools",
+            ] {
                 let found = self.kubectl(&["get", kind, "-o", "name"])?;
                 for name in found.split_whitespace() {
                     let none = r#"{"metadata":{"finalizers":null}}"#;

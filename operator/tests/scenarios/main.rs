@@ -11,5 +11,6 @@ mod master_replicas;
 mod master_settings;
 mod merge;
 mod quotas;
+mod snapshots;
 mod troubles;
 mod world;

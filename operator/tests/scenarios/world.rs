@@ -10,8 +10,8 @@ use larder_operator::config::Config;
 use larder_operator::election::{self, Leadership, LeaseSettings};
 use larder_operator::master_api::{
     AgentDocument, AgentLabels, Call, DrainDocument, MasterApi, MasterError, MasterView,
-    QuotaDocument, QuotaPolicy, SegmentDocument, SignalsDocument, StatusDocument, TenantDocument,
-    TenantPolicy,
+    QuotaDocument, QuotaPolicy, SegmentDocument, SignalsDocument, SnapshotDocument, SnapshotLook,
+    StatusDocument, TenantDocument, TenantPolicy,
 };
 use larder_operator::metrics::OperatorMetrics;
 use larder_operator::names::PoolId;
@@ -37,6 +37,10 @@ pub(crate) struct MasterState {
     pub(crate) tenants: BTreeMap<(String, String), TenantDocument>,
     /// The same of quotas, by name.
     pub(crate) quotas: BTreeMap<(String, String), QuotaDocument>,
+    /// How many masters answer when all are asked; one without it.
+    pub(crate) answering: Option<u32>,
+    /// Snapshots by name.
+    pub(crate) snapshots: BTreeMap<String, SnapshotDocument>,
     /// Slabs that a node holds.
     pub(crate) agents: BTreeMap<String, u64>,
     /// Nodes that are to be emptied.
@@ -283,6 +287,45 @@ impl MasterApi for FakeMaster {
                 }
                 Ok(())
             })
+        })
+    }
+
+    fn snapshot<'a>(&'a self, _: &'a PoolId, name: &'a str) -> Call<'a, SnapshotLook> {
+        Box::pin(async move {
+            self.enter().await?;
+            Ok(self.with(|state| SnapshotLook {
+                found: state.snapshots.get(name).cloned(),
+                answered: state.answering.unwrap_or(1),
+            }))
+        })
+    }
+
+    fn take_snapshot<'a>(&'a self, pool: &'a PoolId, name: &'a str) -> Call<'a, SnapshotDocument> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                state.may()?;
+                let change = format!("take {} {name}", pool.key());
+                state.changes.push(change);
+                let taken = SnapshotDocument {
+                    phase: "Taking".to_owned(),
+                    ..SnapshotDocument::default()
+                };
+                state.snapshots.insert(name.to_owned(), taken.clone());
+                Ok(taken)
+            })
+        })
+    }
+
+    fn delete_snapshot<'a>(&'a self, pool: &'a PoolId, name: &'a str) -> Call<'a, ()> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.with(|state| {
+                let change = format!("no snapshot {} {name}", pool.key());
+                state.changes.push(change);
+                state.snapshots.remove(name);
+            });
+            Ok(())
         })
     }
 

@@ -1,6 +1,6 @@
 //! The masters: their Services, their StatefulSet, and how many may be evicted at a time.
 
-use larder_crds::{EventsSettings, Quantity, StorageSettings};
+use larder_crds::{EventsSettings, ObjectStoreSettings, Quantity, StorageSettings};
 use serde_json::{Value, json};
 
 use super::files::{
@@ -174,6 +174,14 @@ fn pod(owner: &Owner<'_>, pool: &ValidPool, config: &Config) -> Value {
             },
         ],
     });
+    if let Some(store) = &pool.settings.master.snapshots.object_store
+        && let Some(volumes) = pod["volumes"].as_array_mut()
+    {
+        volumes.push(json!({
+            "name": "object-store",
+            "secret": { "secretName": store.secret, "defaultMode": 0o440 },
+        }));
+    }
     if pool.settings.masters > 1 {
         pod["affinity"] = apart(owner);
     }
@@ -209,6 +217,11 @@ fn master(pool: &ValidPool, config: &Config) -> Value {
         ],
     });
     extend(&mut container, more);
+    if pool.settings.master.snapshots.object_store.is_some()
+        && let Some(mounts) = container["volumeMounts"].as_array_mut()
+    {
+        mounts.push(mount("object-store", ObjectStoreSettings::KEYS_FOLDER));
+    }
     container
 }
 
