@@ -59,7 +59,7 @@ impl Administered {
 
     /// Gets a document.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
-        let value = self.call(Method::GET, path).await?;
+        let value = self.call(Method::GET, path, None).await?;
         serde_json::from_value(value).map_err(|error| {
             let addr = &self.addr;
             let why = format!("the master at {addr} answers {path} in another form: {error}");
@@ -69,11 +69,21 @@ impl Administered {
 
     /// Changes something that needs no body.
     pub(crate) async fn change(&self, method: Method, path: &str) -> Result<(), CliError> {
-        self.call(method, path).await.map(drop)
+        self.call(method, path, None).await.map(drop)
     }
 
-    async fn call(&self, method: Method, path: &str) -> Result<Value, CliError> {
-        let (status, value) = send(&self.addr, (method, path), &self.token)
+    /// Asks for something new.
+    pub(crate) async fn post(&self, path: &str, said: &Value) -> Result<Value, CliError> {
+        self.call(Method::POST, path, Some(said)).await
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        said: Option<&Value>,
+    ) -> Result<Value, CliError> {
+        let (status, value) = send(&self.addr, (method, path), said, &self.token)
             .await
             .map_err(|why| CliError::NoPool(format!("{path} is not to be had: {why}")))?;
         if status.is_success() {

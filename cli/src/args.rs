@@ -14,8 +14,8 @@ mod administration;
 mod inspection;
 
 pub(crate) use administration::{
-    Administration, Drain, DrainWait, DrainedAgent, Explain, Promote, Quota, TaskNumber, Tasks,
-    TasksList,
+    Administration, Drain, DrainWait, DrainedAgent, Explain, NamedSnapshot, Promote, Quota,
+    Snapshot, TakeSnapshot, TaskNumber, Tasks, TasksList,
 };
 
 pub(crate) use inspection::Inspect;
@@ -128,6 +128,10 @@ pub(crate) enum Command {
     /// Look at copies and moves that tenants asked for. Needs an administrator's token.
     #[command(subcommand)]
     Tasks(Tasks),
+    /// Keep what the masters know under a name, for a pool that is to begin from it. Needs an
+    /// administrator's token.
+    #[command(subcommand)]
+    Snapshot(Snapshot),
     /// Read the log and the snapshots of a master and say what is wrong with them; exit code 1 if
     /// something is. Nothing is changed, and the master may run.
     Inspect(Inspect),

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper::header::{AUTHORIZATION, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -21,7 +21,7 @@ type NoAnswer = Box<dyn std::error::Error + Send + Sync>;
 
 /// Gets a JSON document from `path` of the admin port at `addr`.
 pub(crate) async fn get_json(addr: &str, path: &str, token: &str) -> Result<Value, String> {
-    let (status, value) = send(addr, (Method::GET, path), token).await?;
+    let (status, value) = send(addr, (Method::GET, path), None, token).await?;
     if status == StatusCode::OK {
         Ok(value)
     } else {
@@ -29,14 +29,15 @@ pub(crate) async fn get_json(addr: &str, path: &str, token: &str) -> Result<Valu
     }
 }
 
-/// Sends a request without a body to the admin port at `addr`: the status of the answer, and its
-/// JSON, null where there is none.
+/// Sends a request to the admin port at `addr`, with JSON where there is something to say: the
+/// status of the answer, and its JSON, null where there is none.
 pub(crate) async fn send(
     addr: &str,
     asked: (Method, &str),
+    said: Option<&Value>,
     token: &str,
 ) -> Result<(StatusCode, Value), String> {
-    match timeout(LIMIT, exchange(addr, asked, token)).await {
+    match timeout(LIMIT, exchange(addr, asked, said, token)).await {
         Ok(answer) => answer.map_err(|error| format!("{addr}: {error}")),
         Err(_) => Err(format!("{addr}: no answer within {} s", LIMIT.as_secs())),
     }
@@ -45,6 +46,7 @@ pub(crate) async fn send(
 async fn exchange(
     addr: &str,
     (method, path): (Method, &str),
+    said: Option<&Value>,
     token: &str,
 ) -> Result<(StatusCode, Value), NoAnswer> {
     let stream = TcpStream::connect(addr).await?;
@@ -56,7 +58,11 @@ async fn exchange(
             .uri(path)
             .header(HOST, addr)
             .header(AUTHORIZATION, format!("Bearer {token}"))
-            .body(Empty::<Bytes>::new())?;
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(
+                said.map(Value::to_string)
+                    .map_or_else(Bytes::new, Bytes::from),
+            ))?;
         let response = sender.send_request(request).await?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_MAX_BYTES)

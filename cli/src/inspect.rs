@@ -1,6 +1,7 @@
 //! `larder inspect`: the log and the snapshots of a master, read without it and without a change.
 
 mod entries;
+mod named;
 mod object;
 mod report;
 mod show;
@@ -19,6 +20,9 @@ const LOG_FOLDER: &str = "oplog";
 
 /// Does what was asked.
 pub(crate) fn inspect(asked: &Inspect, output: &mut Output) -> Result<u8, CliError> {
+    if named::is_one(&asked.folder) {
+        return named::show(&asked.folder, output);
+    }
     let folder = log_folder(&asked.folder);
     if let Some(range) = &asked.entries {
         return entries::list(open(&folder)?, range.clone(), output);

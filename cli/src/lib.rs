@@ -6,6 +6,7 @@
 //! objects   put, get, exists, remove, ls, stat        bench    the same, measured
 //! quota     what tenants may hold, and why a put would be refused
 //! drain     emptying an agent           tasks    copies and moves that somebody asked for
+//! snapshot  what the masters know, kept under a name
 //! value     the bytes of an object: from a file or standard input, into a file
 //! inspect   the log and snapshots of a master, without it
 //! up        a pool as processes of this machine       down, status   what became of it
@@ -30,6 +31,7 @@ mod process_id;
 mod programs;
 mod promote;
 mod quota;
+mod snapshot;
 mod status;
 mod target;
 mod tasks;
@@ -123,6 +125,7 @@ fn perform(args: Args, output: &mut Output) -> Result<u8, CliError> {
         Command::Drain(drain) => wait(drain::drain(&global, &drain, output)),
         Command::Promote(asked) => wait(promote::promote(&global, &asked, output)),
         Command::Tasks(tasks) => wait(tasks::tasks(&global, &tasks, output)),
+        Command::Snapshot(asked) => wait(snapshot::snapshot(&global, &asked, output)),
         Command::Inspect(asked) => inspect::inspect(&asked, output),
         Command::Bench(bench) => wait(bench::bench(&global, &bench, output)),
         Command::Up(up) => wait(up::up(&global, &up, output)),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Subcommand, ValueHint};
 use larder_client::AgentName;
+use larder_master::snapshots::{BadName, SnapshotName};
 use larder_types::TenantId;
 
 use super::parse_duration;
@@ -113,6 +114,41 @@ pub(crate) struct TaskNumber {
     pub(crate) task: u64,
     #[command(flatten)]
     pub(crate) administration: Administration,
+}
+
+/// What `snapshot` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Snapshot {
+    /// Take a snapshot, and return once it is there.
+    Take(TakeSnapshot),
+    /// List the snapshots that the master keeps.
+    List(Administration),
+    /// Delete a snapshot.
+    Delete(NamedSnapshot),
+}
+
+/// Arguments of `snapshot take`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TakeSnapshot {
+    #[command(flatten)]
+    pub(crate) of: NamedSnapshot,
+    /// How long to wait until it is there, as in 30s or 10m.
+    #[arg(long, default_value = "10m", value_parser = parse_duration)]
+    pub(crate) within: Duration,
+}
+
+/// Arguments of `snapshot delete`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct NamedSnapshot {
+    /// Name of the snapshot: at most 63 of a-z, 0-9 and -.
+    #[arg(value_parser = parse_name)]
+    pub(crate) name: SnapshotName,
+    #[command(flatten)]
+    pub(crate) administration: Administration,
+}
+
+fn parse_name(text: &str) -> Result<SnapshotName, BadName> {
+    SnapshotName::new(text)
 }
 
 /// Where a master is asked by an administrator. Without it the run folder of `larder up` says.

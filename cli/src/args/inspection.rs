@@ -9,7 +9,7 @@ use clap::ValueHint;
 /// Arguments of `inspect`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Inspect {
-    /// State folder of a master, or the folder `oplog` in it.
+    /// State folder of a master, the folder `oplog` in it, or that of a snapshot in `snapshots`.
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) folder: PathBuf,
     /// List these entries of the log, the first number included, as in 10..20.

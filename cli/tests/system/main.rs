@@ -7,3 +7,4 @@ mod life;
 mod objects;
 mod pool;
 mod refusals;
+mod snapshots;
