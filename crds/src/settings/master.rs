@@ -109,8 +109,8 @@ const LOOPBACK: &str = "127.0.0.1";
 
 impl MasterSettings {
     /// The parts `eviction`, `moves`, `events`, `snapshots` and `bootstrap` of a master's
-    /// configuration file, for the operator and for `larder up`. ZMQ endpoints listen on loopback only, or
-    /// `beyond_loopback` on every IPv4 address of the pod.
+    /// configuration file, for the operator and for `larder up`. ZMQ endpoints listen on
+    /// loopback only, or `beyond_loopback` on every IPv4 address of the pod.
     #[must_use]
     pub fn sections(&self, beyond_loopback: bool) -> serde_json::Map<String, Value> {
         let zmq_ip = if beyond_loopback { "0.0.0.0" } else { LOOPBACK };

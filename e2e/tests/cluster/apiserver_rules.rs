@@ -182,8 +182,8 @@ fn kinds(scene: &Scene<'_>) -> Result<()> {
             "cachepools" => Kind::Pool,
             "cachetenants" => Kind::Tenant,
             "cachequotas" => Kind::Quota,
-            "cachesnapshots" => Kind::Snapshot,
-            _ => Kind::Node,
+            "cachenodes" => Kind::Node,
+            _ => Kind::Snapshot,
         };
         scene.apply(&[kind.base()])?;
         let table = scene.kubectl(&["get", short])?;

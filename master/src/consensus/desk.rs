@@ -173,8 +173,8 @@ impl PeerDesk {
         Standing::of(&self.metrics).leader
     }
 
-    /// Takes a snapshot of everything that is committed by now, on a disk of its own. To be asked of
-    /// the leader, whose log has it all.
+    /// Takes a snapshot of everything that is committed by now, on a disk of its own. To be asked
+    /// of the leader, whose log has it all.
     ///
     /// # Errors
     /// [`SnapshotsError`]; what is on the disk then is of no use.

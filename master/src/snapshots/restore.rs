@@ -74,7 +74,7 @@ pub enum RestoreError {
     #[error("the snapshot that the pool begins from was not read")]
     Store(#[from] StoreError),
     /// The folder that it is brought to.
-    #[error("{} cannot be used; check its folder, the rights and the room of that", .path.display())]
+    #[error("{} cannot be used; check its folder, its rights and its room", .path.display())]
     Folder {
         /// Which file or folder.
         path: PathBuf,
