@@ -162,8 +162,8 @@ const SEGMENTS: &[Call] = &[
         "`Mount` of an agent",
         There,
         &[-300, -600],
-        "One call with all segments; the same process mounts again without loss. To a pool that has \
-         lost its log it then says what it holds, page by page: `Inventory`.",
+        "One call with all segments; the same process mounts again without loss. To a pool that \
+         has lost its log it then says what it holds, page by page: `Inventory`.",
     ),
     call(
         "`UnmountSegment`",

@@ -290,13 +290,20 @@ proptest! {
         }
         let whole = rig.segments.inventory_page(None);
         prop_assert_eq!(whole.next, None);
-        let limit = || Filling { slabs_left, rows_left, bytes_left, blocks_left, ..Filling::default() };
+        let limit = || Filling {
+            page: InventoryPage::default(),
+            slabs_left,
+            rows_left,
+            bytes_left,
+            blocks_left,
+        };
         let pages = pages(&rig.segments, limit);
         for page in &pages {
             prop_assert!(page.slabs.len() <= slabs_left && page.records.len() <= rows_left);
             let slabs = page.slabs.iter().map(HeldSlab::encoded_bytes_max);
             let records = page.records.iter().map(HeldRecord::encoded_bytes_max);
-            let (bytes, rows) = (slabs.chain(records).sum::<usize>(), page.slabs.len() + page.records.len());
+            let bytes = slabs.chain(records).sum::<usize>();
+            let rows = page.slabs.len() + page.records.len();
             prop_assert!(bytes <= bytes_left || rows == 1, "{bytes} of {bytes_left}");
         }
         let slabs: Vec<_> = pages.iter().flat_map(|page| page.slabs.clone()).collect();
