@@ -107,6 +107,10 @@ pub(crate) struct Session {
 }
 
 /// What a frame comes to.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "taken apart at once; a box would cost an allocation for each call"
+)]
 pub(crate) enum Understood {
     /// Nothing is to be done.
     Nothing,

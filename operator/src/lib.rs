@@ -132,26 +132,7 @@ async fn lead(parts: &Parts) {
     let stores = Stores::start(&client, namespace, &parts.metrics, &triggers, &mut watches).await;
     let Ok(stores) = stores else { return };
     drop(triggers);
-    let reporter = Reporter {
-        controller: names::MANAGER.to_owned(),
-        instance: Some(parts.identity.clone()),
-    };
-    let context = Arc::new(Context {
-        recorder: Recorder::new(client.clone(), reporter),
-        client,
-        stores: stores.clone(),
-        master_api: parts.master_api.clone(),
-        masters: MasterViews::default(),
-        root_keys: RootKeys::default(),
-        drains: Drains::default(),
-        topology: Topology::default(),
-        signal_times: SignalTimes::default(),
-        metrics: parts.metrics.clone(),
-        failures: Failures::default(),
-        config: parts.config.clone(),
-        namespace: parts.namespace.clone(),
-        now: parts.now,
-    });
+    let context = Arc::new(context(parts, client, stores.clone()));
     context.metrics.turned();
     let limits = ControllerConfig::default()
         .debounce(DEBOUNCE)
@@ -183,6 +164,30 @@ async fn lead(parts: &Parts) {
         () = snapshots => {}
         () = node::sweep::run(&context) => {}
         _ = watches.join_next() => {}
+    }
+}
+
+/// What every reconcile of one leader is given.
+fn context(parts: &Parts, client: kube::Client, stores: Stores) -> Context {
+    let reporter = Reporter {
+        controller: names::MANAGER.to_owned(),
+        instance: Some(parts.identity.clone()),
+    };
+    Context {
+        recorder: Recorder::new(client.clone(), reporter),
+        client,
+        stores,
+        master_api: parts.master_api.clone(),
+        masters: MasterViews::default(),
+        root_keys: RootKeys::default(),
+        drains: Drains::default(),
+        topology: Topology::default(),
+        signal_times: SignalTimes::default(),
+        metrics: parts.metrics.clone(),
+        failures: Failures::default(),
+        config: parts.config.clone(),
+        namespace: parts.namespace.clone(),
+        now: parts.now,
     }
 }
 

@@ -23,6 +23,8 @@ use crate::names::{
 use crate::node::facts::NodeFacts;
 use crate::reasons::ConditionType;
 
+mod snapshots;
+
 /// The stores that watches fill. A clone reads the same.
 #[derive(Clone, Debug)]
 pub struct Stores {
@@ -116,7 +118,7 @@ impl Stores {
         tasks.spawn(quota_feed(&stores).run(quotas, all(), writers.quotas, m, t));
         let (m, t) = run();
         let snapshots = api(client, namespace);
-        tasks.spawn(snapshot_feed().run(snapshots, all(), writers.snapshots, m, t));
+        tasks.spawn(snapshots::feed().run(snapshots, all(), writers.snapshots, m, t));
         let (m, t) = run();
         let nodes = Api::all(client.clone());
         tasks.spawn(node_feed(stores.pools.clone()).run(nodes, all(), writers.nodes, m, t));
@@ -173,16 +175,6 @@ impl Stores {
         let tenants = self.tenants_of(namespace, pool);
         let trigger = |tenant: &Arc<CacheTenant>| Trigger::tenant(namespace, &tenant.name_any());
         tenants.iter().map(trigger).collect()
-    }
-
-    /// Triggers for all snapshots of a pool.
-    fn each_snapshot(&self, namespace: &str, pool: &str) -> Vec<Trigger> {
-        let snapshots = self.snapshots.state_filter(|snapshot| {
-            snapshot.metadata.namespace.as_deref() == Some(namespace)
-                && snapshot.spec.pool_ref.name == pool
-        });
-        let trigger = |one: &Arc<CacheSnapshot>| Trigger::snapshot(namespace, &one.name_any());
-        snapshots.iter().map(trigger).collect()
     }
 
     /// Triggers for all quotas of a pool.
@@ -357,26 +349,6 @@ fn quota_feed(stores: &Stores) -> Feed<CacheQuota> {
             triggers.extend(stores.each_quota(&namespace, pool));
             triggers.extend(stores.each_tenant(&namespace, pool));
             triggers
-        }),
-    }
-}
-
-/// A snapshot concerns itself only.
-fn snapshot_feed() -> Feed<CacheSnapshot> {
-    Feed {
-        kind: "CacheSnapshot",
-        slim: without_managed_fields,
-        digest: |snapshot| {
-            let metadata = &snapshot.metadata;
-            digest_of((
-                metadata.generation,
-                metadata.deletion_timestamp.is_some(),
-                &metadata.finalizers,
-            ))
-        },
-        route: Arc::new(|snapshot| {
-            let namespace = snapshot.namespace().unwrap_or_default();
-            vec![Trigger::snapshot(&namespace, &snapshot.name_any())]
         }),
     }
 }

@@ -17,6 +17,7 @@ mod digest;
 mod effects;
 pub mod evict;
 mod explain;
+mod found;
 mod leader;
 mod leases;
 mod moves;
@@ -43,6 +44,7 @@ pub use apply::apply;
 pub use check::{Finding, check};
 pub use effects::{Command, CopyOrder, Corruption, Discard, Discards, Effects, Gone, GoneCause};
 pub use explain::{Bound, CohortReport, QuotaReport};
+pub use found::{Found, FoundObject, MAX_FOUND};
 pub use leader::Leader;
 pub use leases::Protection;
 pub use moves::{Blocked, DrainStatus, MoveCounts, Why};
@@ -51,8 +53,8 @@ pub use op::{MountedSegment, Op, RemovalCause};
 pub use quota::{Effective, Exceeded, Share, Shortage, effective};
 pub use reply::{Decision, ObjectStat, Refusal, Reply, Usage, WaitOn};
 pub use request::{
-    Found, FoundObject, MAX_FOUND, MAX_LISTED, MAX_RELEASED, MAX_REPLICAS, MAX_SEGMENTS, PutMode,
-    QuotaPolicy, Request, SegmentOffer, TenantPolicy, Written,
+    MAX_LISTED, MAX_RELEASED, MAX_REPLICAS, MAX_SEGMENTS, PutMode, QuotaPolicy, Request,
+    SegmentOffer, TenantPolicy, Written,
 };
 pub use segment::{Releasing, Segment, Slab, SlabPhase};
 pub use settings::{MAX_MOVES, Settings};

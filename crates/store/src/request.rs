@@ -1,14 +1,13 @@
-//! Requests: everything that may be asked of the leader.
-//!
-//! Identity is proven before a request is built: a tenant, session or agent named here is the one
-//! that the credential of the connection proved.
+//! Requests: everything that may be asked of the leader. Identity is proven before one is built: a
+//! tenant, session or agent named here is the one that the connection's credential proved.
 
 use larder_types::{
     Access, AgentId, AgentName, AgentUid, Attributes, Borrowing, CopyId, Digest, Epoch, Extent,
-    Incarnation, Key, Labels, Memo, OnExceed, Pin, QuotaName, SegmentGeneration, SegmentId,
-    SessionId, SlabRef, TaskId, TenantId, Version,
+    Incarnation, Key, Labels, OnExceed, Pin, QuotaName, SegmentGeneration, SegmentId, SessionId,
+    SlabRef, TaskId, TenantId, Version,
 };
 
+use crate::found::Found;
 use crate::tasks::TaskWish;
 
 /// The most extents in one [`Request::Released`].
@@ -16,8 +15,6 @@ pub const MAX_RELEASED: usize = 4096;
 /// The most entries that one [`Request::List`] answers, and keys that one
 /// [`Request::RemovePrefix`] looks at: about 2 ms to decide and to apply.
 pub const MAX_LISTED: usize = 1000;
-/// The most extents in one [`Request::Inventory`].
-pub const MAX_FOUND: usize = 1024;
 /// The most segments that one agent may offer: four per NUMA node of a 16-node machine.
 pub const MAX_SEGMENTS: usize = 64;
 /// The most replicas of an object.
@@ -103,34 +100,6 @@ pub struct Written {
     pub extent: Extent,
     /// The digest of the object that the agent computed.
     pub digest: Digest,
-}
-
-/// An extent that an agent holds after the log was lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Which.
-    pub extent: Extent,
-    /// The version that lies there.
-    pub version: Version,
-    /// What its record says of the object; `None` if it is not whole, or to be erased.
-    pub object: Option<FoundObject>,
-}
-
-/// What a record says of its object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundObject {
-    /// Its key.
-    pub key: Key,
-    /// Position of the extent among the replica's extents, from 0.
-    pub part: u16,
-    /// How many extents the replica has.
-    pub parts: u16,
-    /// Size of the whole object, in bytes.
-    pub size_bytes: u64,
-    /// The digest of this extent.
-    pub digest: Digest,
-    /// What else the put said.
-    pub memo: Memo,
 }
 
 /// What is asked of the leader.
@@ -251,7 +220,7 @@ pub enum Request {
         incarnation: Incarnation,
         /// Slabs with their tenants, each before or with its first extent.
         slabs: Vec<(SlabRef, TenantId)>,
-        /// What lies in them; at most [`MAX_FOUND`].
+        /// What lies in them; at most [`crate::MAX_FOUND`].
         found: Vec<Found>,
         /// Nothing follows.
         is_last: bool,

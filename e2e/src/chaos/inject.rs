@@ -304,10 +304,8 @@ impl Run<'_> {
             for at in &victims {
                 run.scene.masters[*at].control.shift_clock(by_s)?;
             }
-            let agents = run.scene.agents.iter().filter(|_| with_agents);
-            agents
-                .map(|agent| agent.control.shift_clock(by_s))
-                .collect()
+            let mut agents = run.scene.agents.iter().filter(|_| with_agents);
+            agents.try_for_each(|agent| agent.control.shift_clock(by_s))
         };
         shift(self, by_s)?;
         self.first_put(probe)?;

@@ -178,14 +178,7 @@ fn kinds(scene: &Scene<'_>) -> Result<()> {
         ensure!(size <= CRD_BYTES_MAX, "{plural} takes {size} bytes");
         let fields = kubectl.run(&["explain", &format!("{plural}.spec")])?;
         ensure!(fields.contains("FIELDS:"), "{fields}");
-        let kind = match plural {
-            "cachepools" => Kind::Pool,
-            "cachetenants" => Kind::Tenant,
-            "cachequotas" => Kind::Quota,
-            "cachenodes" => Kind::Node,
-            _ => Kind::Snapshot,
-        };
-        scene.apply(&[kind.base()])?;
+        scene.apply(&[kind_of(plural).base()])?;
         let table = scene.kubectl(&["get", short])?;
         let head: Vec<_> = table
             .lines()
@@ -196,13 +189,23 @@ fn kinds(scene: &Scene<'_>) -> Result<()> {
         ensure!(head.join(" ") == columns, "{plural} show {head:?}");
     }
     let all = scene.kubectl(&["get", "larder", "-o", "name"])?;
-    for name in ["cachepool", "cachetenant", "cachequota", "cachenode"] {
+    for name in ["pool", "tenant", "quota", "node", "snapshot"].map(|kind| format!("cache{kind}")) {
         ensure!(
             all.contains(&format!("{name}.larder.dev/")),
             "`get larder` shows {all:?}"
         );
     }
     Ok(())
+}
+
+fn kind_of(plural: &str) -> Kind {
+    match plural {
+        "cachepools" => Kind::Pool,
+        "cachetenants" => Kind::Tenant,
+        "cachequotas" => Kind::Quota,
+        "cachenodes" => Kind::Node,
+        _ => Kind::Snapshot,
+    }
 }
 
 fn scale(scene: &Scene<'_>) -> Result<()> {

@@ -135,7 +135,7 @@ pub(crate) fn lone_without_disk() -> Result<()> {
 }
 
 fn without_disks(label: &str, masters: usize) -> Result<()> {
-    let pool = Pool::start(label, &pool_file("masters", masters, 64))?;
+    let pool = Pool::start(label, &pool_file("masters", masters, 2, 64))?;
     let runtime = runtime()?;
     let near = runtime.block_on(client(&pool, "load", None))?;
     let value = |index: u64| pattern(index, OBJECT_BYTES);

@@ -5,8 +5,8 @@
 //!
 //! Where answers take longer than the pauses between two tries, two candidates would depose each
 //! other for seconds, each with a higher term. So one that voted for another gives it time to win,
-//! and one that stood in vain waits longer each time: a vote is synced before it is answered, by the
-//! candidate and by the other one, and a slow disk takes its time for that.
+//! and one that stood in vain waits longer each time: a vote is synced before it is answered, by
+//! the candidate and by the other one, and a slow disk takes its time for that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;

@@ -267,7 +267,7 @@ async fn refused(snapshots: &Path, name: &str, pool: &str) -> RestoreError {
     // It ends by itself.
     match rig.ended().await {
         Err(MasterError::Restore(error)) => error,
-        other => panic!("{other:?}"),
+        other => unreachable!("{other:?}"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The administration port over HTTP, with a token of the operator's ServiceAccount.
 
 mod exchange;
+mod snapshots;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -254,22 +255,6 @@ impl HttpMasters {
         }
     }
 
-    /// Asks every master, whatever its role: each keeps what it took where there is no object
-    /// store.
-    async fn ask_each(
-        &self,
-        pool: &PoolId,
-        method: Method,
-        path: &str,
-    ) -> Result<Vec<Result<(StatusCode, Bytes), MasterError>>, MasterError> {
-        let mut answers = Vec::new();
-        for addr in self.addrs(pool).await? {
-            let answer = self.ask(&addr, pool, method.clone(), path, Bytes::new());
-            answers.push(answer.await);
-        }
-        Ok(answers)
-    }
-
     async fn delete(&self, pool: &PoolId, path: &str) -> Result<(), MasterError> {
         let (status, body) = self.call(pool, Method::DELETE, path, Bytes::new()).await?;
         let is_gone = status.is_success() || status == StatusCode::NOT_FOUND;
@@ -395,25 +380,7 @@ impl MasterApi for HttpMasters {
     }
 
     fn snapshot<'a>(&'a self, pool: &'a PoolId, name: &'a str) -> Call<'a, SnapshotLook> {
-        Box::pin(async move {
-            let path = format!("/v1/snapshots/{name}");
-            let (mut look, mut failed) = (SnapshotLook::default(), None);
-            for answer in self.ask_each(pool, Method::GET, &path).await? {
-                let found: Result<Option<SnapshotDocument>, _> = match answer {
-                    Ok((StatusCode::NOT_FOUND, _)) => Ok(None),
-                    Ok((status, body)) => document(&path, status, &body).map(Some),
-                    Err(error) => Err(error),
-                };
-                match found {
-                    Ok(found) => look.add(found),
-                    Err(error) => failed = Some(error),
-                }
-            }
-            match failed {
-                Some(error) if look.answered == 0 => Err(error),
-                _ => Ok(look),
-            }
-        })
+        Box::pin(self.look_for_snapshot(pool, name))
     }
 
     fn take_snapshot<'a>(&'a self, pool: &'a PoolId, name: &'a str) -> Call<'a, SnapshotDocument> {
@@ -426,16 +393,6 @@ impl MasterApi for HttpMasters {
     }
 
     fn delete_snapshot<'a>(&'a self, pool: &'a PoolId, name: &'a str) -> Call<'a, ()> {
-        Box::pin(async move {
-            let path = format!("/v1/snapshots/{name}");
-            for answer in self.ask_each(pool, Method::DELETE, &path).await? {
-                // None may be missing: it may be the one that has it.
-                let (status, body) = answer?;
-                if !status.is_success() && status != StatusCode::NOT_FOUND {
-                    return Err(refused(status, &body));
-                }
-            }
-            Ok(())
-        })
+        Box::pin(self.remove_snapshot(pool, name))
     }
 }

@@ -38,7 +38,7 @@ pub struct SnapshotLook {
 
 impl SnapshotLook {
     /// One more answered. What is there counts before what is on its way.
-    pub(super) fn add(&mut self, found: Option<SnapshotDocument>) {
+    pub(in crate::master_api) fn add(&mut self, found: Option<SnapshotDocument>) {
         self.answered += 1;
         let rank = |document: &Option<SnapshotDocument>| document.as_ref().map(|one| one.rank());
         if rank(&found) > rank(&self.found) {

@@ -58,12 +58,7 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
         } => tenant::purge(state, tenant, *objects_max, effects),
         Op::TenantForgotten { tenant } => tenant::forgotten(state, tenant, effects),
         Op::PutEnd { .. } => put_end(state, op, effects),
-        Op::Remove {
-            tenant,
-            key,
-            version,
-            cause: _,
-        } => object::remove(state, tenant, key, *version, effects),
+        Op::Remove { .. } => remove(state, op, effects),
         Op::Released { extents } => slab::released(state, extents, effects),
         Op::SegmentSwept {
             segment,
@@ -101,18 +96,26 @@ fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fau
         }
         Op::QuotaDelete { quota } => quota::delete(state, quota, effects),
         Op::PoolBegun { generation } => pool_begun(state, *generation),
-        Op::PoolRebuilding {
-            generation,
-            knows_agents,
-        } => rebuild::rebuilding(state, *generation, *knows_agents),
-        Op::AgentAdopted { .. } => rebuild::agent_adopted(state, op, effects),
-        Op::SlabAdopted { slab, tenant } => rebuild::slab_adopted(state, *slab, tenant),
-        Op::ExtentFound { extent, version } => {
-            rebuild::extent_found(state, extent, *version, effects)
-        }
-        Op::PoolRebuilt => rebuild::rebuilt(state, effects),
-        Op::PoolVersion { version } => rebuild::version(state, *version),
+        Op::PoolRebuilding { .. }
+        | Op::AgentAdopted { .. }
+        | Op::SlabAdopted { .. }
+        | Op::ExtentFound { .. }
+        | Op::PoolRebuilt
+        | Op::PoolVersion { .. } => rebuild::dispatch(state, op, effects),
     }
+}
+
+fn remove(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {
+    let Op::Remove {
+        tenant,
+        key,
+        version,
+        cause: _,
+    } = op
+    else {
+        return Err("no removal".to_owned());
+    };
+    object::remove(state, tenant, key, *version, effects)
 }
 
 fn pool_begun(state: &mut State, generation: u64) -> Result<(), Fault> {

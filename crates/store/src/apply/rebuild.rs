@@ -20,12 +20,23 @@ const NUMBERS_SHIFT: u32 = 20;
 /// Generations after which numbers begin anew.
 const NUMBERS_MASK: u64 = 0xfff;
 
+pub(super) fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {
+    match op {
+        Op::PoolRebuilding {
+            generation,
+            knows_agents,
+        } => rebuilding(state, *generation, *knows_agents),
+        Op::AgentAdopted { .. } => agent_adopted(state, op, effects),
+        Op::SlabAdopted { slab, tenant } => slab_adopted(state, *slab, tenant),
+        Op::ExtentFound { extent, version } => extent_found(state, extent, *version, effects),
+        Op::PoolRebuilt => rebuilt(state, effects),
+        Op::PoolVersion { version: to } => version(state, *to),
+        _ => Err(format!("{} makes no pool again", op.name())),
+    }
+}
+
 /// A state of the next generation that has what no agent could tell.
-pub(super) fn rebuilding(
-    state: &mut State,
-    generation: u64,
-    knows_agents: bool,
-) -> Result<(), Fault> {
+fn rebuilding(state: &mut State, generation: u64, knows_agents: bool) -> Result<(), Fault> {
     let former = state.generation;
     if generation <= former {
         return Err(format!("generation {generation} follows {former}"));
@@ -69,11 +80,7 @@ pub(super) fn rebuilding(
     Ok(())
 }
 
-pub(super) fn agent_adopted(
-    state: &mut State,
-    op: &Op,
-    effects: &mut Effects,
-) -> Result<(), Fault> {
+fn agent_adopted(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {
     let Op::AgentAdopted {
         agent: id,
         name,
@@ -128,11 +135,7 @@ pub(super) fn agent_adopted(
     Ok(())
 }
 
-pub(super) fn slab_adopted(
-    state: &mut State,
-    slab: SlabRef,
-    tenant_id: &TenantId,
-) -> Result<(), Fault> {
+fn slab_adopted(state: &mut State, slab: SlabRef, tenant_id: &TenantId) -> Result<(), Fault> {
     let tenant = state
         .tenants
         .get_mut(tenant_id)
@@ -160,7 +163,7 @@ pub(super) fn slab_adopted(
     Ok(())
 }
 
-pub(super) fn extent_found(
+fn extent_found(
     state: &mut State,
     extent: &Extent,
     version: Version,
@@ -189,7 +192,7 @@ pub(super) fn extent_found(
     Ok(())
 }
 
-pub(super) fn rebuilt(state: &mut State, effects: &mut Effects) -> Result<(), Fault> {
+fn rebuilt(state: &mut State, effects: &mut Effects) -> Result<(), Fault> {
     if !state.rebuilding {
         return Err("nothing is being rebuilt".to_owned());
     }
@@ -198,7 +201,7 @@ pub(super) fn rebuilt(state: &mut State, effects: &mut Effects) -> Result<(), Fa
     Ok(())
 }
 
-pub(super) fn version(state: &mut State, version: u32) -> Result<(), Fault> {
+fn version(state: &mut State, version: u32) -> Result<(), Fault> {
     if version <= state.version {
         return Err(format!("version {version} follows {}", state.version));
     }

@@ -118,7 +118,8 @@ impl Leader {
     }
 
     /// Whether each of these keys holds a complete object, with the log index that it was judged
-    /// by. Not to be asked of a leader that [`Self::is_unheard`]. Many keys at once are several times faster than one [`crate::Request::Exists`] each.
+    /// by. Many keys at once are several times faster than one [`crate::Request::Exists`] each. Not
+    /// to be asked of a leader that [`Self::is_unheard`].
     ///
     /// # Errors
     /// The refusal that each of them would get.

@@ -12,12 +12,13 @@ use larder_types::{
 
 use super::{Outcome, Stop, refuse};
 use crate::alloc::Allocator;
+use crate::found::{Found, FoundObject, MAX_FOUND};
 use crate::leader::Leader;
 use crate::leader::rebuild::{Stripe, StripeName};
 use crate::objects::ObjectRef;
 use crate::op::Op;
 use crate::reply::{Reply, WaitOn};
-use crate::request::{Found, FoundObject, MAX_FOUND, MAX_REPLICAS, Request, TenantPolicy};
+use crate::request::{MAX_REPLICAS, Request, TenantPolicy};
 use crate::segment::{SlabKey, SlabPhase, reserve_extent, slab_key};
 use crate::state::State;
 

@@ -3,6 +3,7 @@
 //! One file per family of requests. A decision may look at anything and refuse; whatever it
 //! brings that the state does not determine stands inside its ops.
 
+mod adopt;
 mod copy;
 mod drain;
 mod get;

@@ -1,7 +1,5 @@
 //! Deciding what concerns agents: mount, unmount, heartbeat, connection closed.
 
-use std::collections::BTreeSet;
-
 use larder_types::{
     AgentId, AgentName, AgentUid, Incarnation, Labels, PoolTime, Reason, SegmentId, layout,
 };
@@ -63,63 +61,6 @@ impl Leader {
             rebuild.is_heard(id);
         }
         Ok(mounted)
-    }
-
-    /// Whether an agent that outlived the log can have the numbers again that it had.
-    fn may_adopt(
-        &self,
-        state: &State,
-        known: Option<AgentId>,
-        (agent, name): (AgentId, &AgentName),
-        segments: &[SegmentId],
-        offers: &[SegmentOffer],
-    ) -> bool {
-        let Some(rebuild) = &self.rebuild else {
-            return false;
-        };
-        let is_free = |id: &SegmentId| {
-            state.segment(*id).is_none()
-                && !state.lost.contains_key(id)
-                && !rebuild.claimed.contains(id)
-        };
-        let own = state.agent(agent);
-        known.is_none_or(|known| known == agent)
-            && !self.overlay.agents.contains_key(&agent)
-            && own.is_none_or(|own| own.name == *name && own.segments.is_empty())
-            && segments.len() == offers.len()
-            && segments.iter().collect::<BTreeSet<_>>().len() == segments.len()
-            && segments.iter().all(is_free)
-    }
-
-    fn adopt(
-        &mut self,
-        agent: AgentId,
-        (name, uid, incarnation, labels): (&AgentName, AgentUid, Incarnation, &Labels),
-        segments: &[SegmentId],
-        offers: &[SegmentOffer],
-        now: PoolTime,
-    ) -> Decision {
-        if let Some(rebuild) = &mut self.rebuild {
-            rebuild.begins(agent, segments, now);
-        }
-        let numbered = segments.iter().zip(offers);
-        let op = Op::AgentAdopted {
-            agent,
-            name: name.clone(),
-            uid,
-            incarnation,
-            segments: numbered
-                .map(|(id, offer)| numbered_as(*id, offer))
-                .collect(),
-            labels: labels.clone(),
-        };
-        let reply = Reply::Mounted {
-            agent,
-            segments: segments.to_vec(),
-            outstanding: Vec::new(),
-            wants_inventory: true,
-        };
-        self.answer_with(vec![op], reply)
     }
 
     /// Two live agents of one name would take each other's segments away in turn.
@@ -315,7 +256,7 @@ impl Leader {
     }
 }
 
-fn numbered_as(id: SegmentId, offer: &SegmentOffer) -> MountedSegment {
+pub(super) fn numbered_as(id: SegmentId, offer: &SegmentOffer) -> MountedSegment {
     let SegmentOffer {
         ordinal,
         generation,

@@ -19,20 +19,7 @@ impl Overlay {
                 self.names.insert(name.clone(), *agent);
                 self.touch_agent(*agent);
             }
-            Op::AgentAdopted {
-                agent,
-                name,
-                segments,
-                ..
-            } => {
-                self.names.insert(name.clone(), *agent);
-                self.touch_agent(*agent);
-                let next = &mut self.next;
-                next.agent = next.agent.max(agent.0.saturating_add(1));
-                for segment in segments {
-                    next.segment = next.segment.max(segment.id.0.saturating_add(1));
-                }
-            }
+            Op::AgentAdopted { .. } => self.touch_adopted(op),
             Op::AgentForgotten { agent } => self.touch_agent(*agent),
             Op::SegmentLost { segment, .. } => {
                 if let Some(lost) = state.segment(*segment) {
@@ -90,11 +77,9 @@ impl Overlay {
             }
             // Never decided, and whoever leads gets a new overlay with it.
             Op::PoolBegun { .. } | Op::PoolRebuilding { .. } => {}
-            // While these are decided nothing is that could stand in their way.
-            Op::SlabAdopted { .. }
-            | Op::ExtentFound { .. }
-            | Op::PoolRebuilt
-            | Op::PoolVersion { .. } => {}
+            // Nothing stands in their way when these are decided.
+            Op::SlabAdopted { .. } | Op::ExtentFound { .. } => {}
+            Op::PoolRebuilt | Op::PoolVersion { .. } => {}
         }
     }
 
@@ -158,19 +143,13 @@ impl Overlay {
             Op::SegmentSwept { segment, .. } => drop(self.sweeping.remove(segment)),
             Op::AgentDrain { agent, .. } => self.settle_agent(*agent),
             Op::AgentLabels { agent, .. } => drop(self.labelled.remove(agent)),
-            Op::TaskCreated { .. } => {
-                self.tasks_created = self.tasks_created.saturating_sub(1);
-            }
-            Op::TaskEnded { .. } => {}
+            Op::TaskCreated { .. } => self.tasks_created = self.tasks_created.saturating_sub(1),
             Op::QuotaSet { quota, .. } | Op::QuotaDelete { quota } => {
                 self.quotas.remove(quota);
             }
-            Op::PoolBegun { .. }
-            | Op::PoolRebuilding { .. }
-            | Op::SlabAdopted { .. }
-            | Op::ExtentFound { .. }
-            | Op::PoolRebuilt
-            | Op::PoolVersion { .. } => {}
+            Op::TaskEnded { .. } | Op::PoolBegun { .. } | Op::PoolRebuilding { .. } => {}
+            Op::SlabAdopted { .. } | Op::ExtentFound { .. } => {}
+            Op::PoolRebuilt | Op::PoolVersion { .. } => {}
         }
     }
 
@@ -197,6 +176,26 @@ impl Overlay {
             }
             !discarded.extents.is_empty()
         });
+    }
+
+    /// Numbers with which an agent comes back are not given to others.
+    fn touch_adopted(&mut self, op: &Op) {
+        let Op::AgentAdopted {
+            agent,
+            name,
+            segments,
+            ..
+        } = op
+        else {
+            return;
+        };
+        self.names.insert(name.clone(), *agent);
+        self.touch_agent(*agent);
+        let next = &mut self.next;
+        next.agent = next.agent.max(agent.0.saturating_add(1));
+        for segment in segments {
+            next.segment = next.segment.max(segment.id.0.saturating_add(1));
+        }
     }
 
     fn touch_key(&mut self, tenant: &TenantId, key: &Key) {

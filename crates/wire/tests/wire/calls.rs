@@ -324,8 +324,8 @@ const ADMIN: &[Page] = &[
     admin(
         &["GET", "POST"],
         "/v1/snapshots",
-        "All snapshots that this master's store keeps; take one, of the leader: `name`. Answers 202 \
-         with where it stands.",
+        "All snapshots that this master's store keeps; take one, of the leader: `name`. Answers \
+         202 with where it stands.",
     ),
     admin(
         &["GET", "DELETE"],

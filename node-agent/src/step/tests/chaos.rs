@@ -245,12 +245,7 @@ impl World {
                 self.tell(Event::NotLeader(link, leader))
             }
             (Turn::MountAnswer(epoch, same, asks), _) => {
-                let mut with = mounted(Vec::new());
-                with.wants_inventory = asks;
-                if !same {
-                    with.segments = vec![SegmentId(10), SegmentId(99)];
-                }
-                self.arrive(Inbound::Mounted(Ok(reply(epoch, with))))
+                self.arrive(mount_answer(epoch, same, asks))
             }
             (Turn::MountRefused, _) => {
                 let error = refusal(larder_types::Reason::Starting, "");
@@ -273,11 +268,7 @@ impl World {
             },
             (Turn::Made(works), _) if !self.making.is_empty() => {
                 let make = self.making.remove(0);
-                let result = if works {
-                    Ok(())
-                } else {
-                    Err("no memory".to_owned())
-                };
+                let result = works.then_some(()).ok_or("no memory".to_owned());
                 self.tell(Event::SlabMade(make, result))
             }
             (Turn::Outcome, _) if !self.due.is_empty() => {
@@ -303,6 +294,15 @@ impl World {
             (Turn::Made(_) | Turn::Outcome, _) => Ok(()),
         }
     }
+}
+
+fn mount_answer(epoch: Epoch, same: bool, asks: bool) -> Inbound {
+    let mut with = mounted(Vec::new());
+    with.wants_inventory = asks;
+    if !same {
+        with.segments = vec![SegmentId(10), SegmentId(99)];
+    }
+    Inbound::Mounted(Ok(reply(epoch, with)))
 }
 
 proptest! {
