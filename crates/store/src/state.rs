@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use larder_types::{
     AgentId, AgentName, AgentUid, Extent, Incarnation, Key, Label, Labels, Pin, QuotaName,
-    SegmentId, SlabRef, TaskId, TenantId,
+    SegmentId, SlabRef, TaskId, TenantId, Version,
 };
 
 use crate::digest::Sum;
@@ -345,6 +345,23 @@ impl State {
     #[must_use]
     pub const fn releasing_bytes(&self) -> u64 {
         self.releasing_bytes
+    }
+
+    /// Extents that agents were told to erase and have not yet released, with the version of each.
+    pub fn releasing(&self) -> impl Iterator<Item = (Extent, Version)> + '_ {
+        self.segments.values().flat_map(|segment| {
+            segment.slabs.iter().flat_map(move |(index, slab)| {
+                let name = segment.slab_ref(*index, slab.registration);
+                slab.releasing.iter().map(move |(offset_bytes, releasing)| {
+                    let extent = Extent {
+                        slab: name,
+                        offset_bytes: *offset_bytes,
+                        length_bytes: releasing.length_bytes,
+                    };
+                    (extent, releasing.version)
+                })
+            })
+        })
     }
 
     /// The object of this key, if a replica of it can be read.

@@ -596,3 +596,51 @@ fn an_agent_that_stops_telling_is_lost_whole() {
         "nobody knows what lies there"
     );
 }
+
+#[test]
+fn what_the_log_had_taken_away_is_not_found_again() {
+    let mut holder = Holder::new(0);
+    let red = tenant("red");
+    let epoch = Epoch {
+        generation: 3,
+        term: 9,
+    };
+    for counter in 1..=2 {
+        let extent = holder.place(&red);
+        holder.found.push(Found {
+            extent,
+            version: Version { epoch, counter },
+            object: Some(FoundObject {
+                key: key(&format!("k{counter}")),
+                part: 0,
+                parts: 1,
+                size_bytes: PIECE,
+                digest: Digest(counter),
+                memo: Memo::default(),
+            }),
+        });
+    }
+    let case = Case {
+        agents: 1,
+        puts: Vec::new(),
+        page: 4,
+        has_base: true,
+        turns: Vec::new(),
+        gone: None,
+    };
+    let mut pool = Pool::new(&case);
+    let gone = &holder.found[0];
+    let doomed = BTreeSet::from([(gone.extent, gone.version)]);
+    let fresh = Leader::new(
+        &pool.state,
+        pool.leader.epoch(),
+        pool.settings.clone(),
+        pool.now,
+    );
+    pool.leader = fresh.with_doomed(doomed.clone());
+    rebuild(&case, &mut pool, std::slice::from_mut(&mut holder));
+    assert!(pool.state.object(&red, &key("k1")).is_none());
+    assert!(pool.state.object(&red, &key("k2")).is_some());
+    assert_eq!(pool.erased, doomed);
+    assert_eq!(pool.state.releasing().collect::<BTreeSet<_>>(), doomed);
+}

@@ -144,7 +144,9 @@ fn memo(version: Version) -> Memo {
         wanted: (counter % 5) as u8,
         attributes: Attributes {
             pin: pins[counter as usize % 3],
-            group: counter.is_multiple_of(2).then(|| GroupId::new("group").expect("a name")),
+            group: counter
+                .is_multiple_of(2)
+                .then(|| GroupId::new("group").expect("a name")),
             ..Attributes::default()
         },
     }

@@ -65,8 +65,8 @@ fn unknown_and_missing_fields_are_named() {
         (
             Kind::Pool,
             set("/spec/compression", "Zstd"),
-            "spec.compression: unknown field; the fields here are events, eviction, masters, \
-             moves, nodes, placement, quotas, tiers",
+            "spec.compression: unknown field; the fields here are bootstrap, events, eviction, \
+             masters, moves, nodes, placement, quotas, snapshots, tiers",
         ),
         (
             Kind::Pool,

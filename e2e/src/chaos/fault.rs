@@ -134,22 +134,17 @@ impl Fault {
         matches!(self, Self::PowerOne | Self::PowerAll | Self::PowerAllAlways)
     }
 
-    /// Whether what was acknowledged in the last moment may go back, by the sync policy.
+    /// Whether what was acknowledged in the last moment may go back: by the sync policy, or a
+    /// removal whose bytes no agent had erased when all masters lost their log.
     #[must_use]
     pub const fn may_undo(self) -> bool {
-        matches!(self, Self::PowerAll)
+        matches!(self, Self::PowerAll | Self::Wiped)
     }
 
     /// Whether the log is synced before anything is acknowledged.
     #[must_use]
     pub const fn syncs_always(self) -> bool {
         matches!(self, Self::PowerAllAlways)
-    }
-
-    /// Whether everything is lost by contract: nothing makes the masters' state again yet.
-    #[must_use]
-    pub const fn loses_all(self) -> bool {
-        matches!(self, Self::Wiped)
     }
 }
 

@@ -77,13 +77,13 @@ pub struct Moment {
 impl Outcome {
     /// Whether nothing was found that the contract does not allow.
     #[must_use]
-    pub const fn is_clean(&self, plan: &Plan) -> bool {
-        let lost = if plan.fault.loses_all() {
-            0
-        } else {
-            self.tally.lost
-        };
-        lost == 0 && self.tally.wrong == 0 && self.violated == 0 && self.undecided == 0
+    pub const fn is_clean(&self) -> bool {
+        let found = &self.tally;
+        found.lost == 0
+            && found.stranded == 0
+            && found.wrong == 0
+            && self.violated == 0
+            && self.undecided == 0
     }
 }
 
@@ -351,7 +351,7 @@ impl Run<'_> {
     /// Judges whether one register per key could have told all that.
     fn check(&mut self, operations: Vec<Operation>) -> Result<()> {
         let fault = self.plan.fault;
-        if fault.may_undo() || fault.loses_all() {
+        if fault.may_undo() {
             return Ok(());
         }
         let report = check(

@@ -29,7 +29,7 @@ pub(crate) fn chaos(fault: Fault, rounds: u32) -> Result<(Scene, Outcome)> {
     let mut scene = Scene::start(&label, &plan, false)?;
     let outcome = run(&mut scene, &plan, |text| println!("{text}"))?;
     let found = &outcome.tally;
-    ensure!(outcome.is_clean(&plan), "{:?} {found:?}", found.findings);
+    ensure!(outcome.is_clean(), "{:?} {found:?}", found.findings);
     ensure!(
         outcome.rounds == rounds && found.puts >= 1_024,
         "{outcome:?}"

@@ -1,5 +1,6 @@
 //! One role after another: starting, following, leading, and back.
 
+use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -268,7 +269,10 @@ impl<T: Transport> Parts<T> {
             _ => replica.lost_tail().then_some(Begin::Tail),
         };
         loop {
+            // What the log that is left had taken away is not found again.
+            let mut doomed = BTreeSet::new();
             if let Some(begin) = begin.take() {
+                doomed.extend(state.releasing());
                 let ops = tokio::select! {
                     biased;
                     () = shutdown.wait() => return Ok(Led::Stopped),
@@ -280,7 +284,7 @@ impl<T: Transport> Parts<T> {
                 replica.desk().tail_is_sought();
                 tracing::info!(generation = state.generation(), "{begin}");
             }
-            let mut leading = self.leading(term, state, log)?;
+            let mut leading = self.leading(term, state, log)?.with_doomed(doomed);
             let made = leading.make_tenants(self.tenants.clone(), self.quotas.clone());
             tokio::select! {
                 biased;
