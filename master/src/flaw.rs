@@ -21,18 +21,24 @@ pub enum Mistake {
     TailTrusted,
     /// A standby does not do all that the leader did.
     ReplayDiffers,
+    /// After a restart it goes on as the leader of the term in which it led.
+    TermLivedTwice,
+    /// It serves a pool that is made again before agents have told what they hold.
+    ServesUnheard,
 }
 
 #[cfg(feature = "sim")]
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::ToldBeforeCommitted,
         Self::ToldBeforeDurable,
         Self::LeaseUnchecked,
         Self::PromiseForgotten,
         Self::TailTrusted,
         Self::ReplayDiffers,
+        Self::TermLivedTwice,
+        Self::ServesUnheard,
     ];
 }
 

@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use larder_store::{Command, Leader, Op, State};
-use larder_types::{AgentId, AgentName, Epoch, Extent, PoolTime, TenantId, Version};
+use larder_types::{AgentId, AgentName, Epoch, PoolTime, TenantId};
 use larder_wire::{Refused, RefusedReason};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -177,12 +177,6 @@ impl<L: Log> Leading<L> {
             outdone: None,
             ended: None,
         }
-    }
-
-    /// See [`Leader::with_doomed`].
-    pub(crate) fn with_doomed(mut self, doomed: BTreeSet<(Extent, Version)>) -> Self {
-        self.core.leader = self.core.leader.with_doomed(doomed);
-        self
     }
 
     /// The epoch in which it leads.

@@ -375,6 +375,10 @@ fn parts_of_slabs() -> Vec<Part> {
             knows_agents: false,
             version: 2,
         },
+        Part::Doomed {
+            extent: extent(4096),
+            version: version(9),
+        },
     ]
 }
 
@@ -445,14 +449,14 @@ fn no_place_in_a_list_is_left_out() {
         .into_iter()
         .map(|part| encode_parts(vec![part]).expect("written"));
     assert_eq!(places(ops.collect()), (0..31).collect::<Vec<u8>>());
-    assert_eq!(places(parts.collect()), (0..11).collect::<Vec<u8>>());
+    assert_eq!(places(parts.collect()), (0..12).collect::<Vec<u8>>());
     // One more would be an op or a part that is missing above.
     assert!(matches!(
         decode_ops(&[1, 1, 31]),
         Err(RecordError::Damaged(_))
     ));
     assert!(matches!(
-        decode_parts(&[1, 1, 11]),
+        decode_parts(&[1, 1, 12]),
         Err(RecordError::Damaged(_))
     ));
 }

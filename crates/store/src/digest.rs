@@ -57,6 +57,7 @@ enum Kind {
     Quota,
     /// No entity: what is drawn for a put.
     Lot,
+    Doomed,
 }
 
 /// A hash of 64-bit words: each is folded in by a 64×64→128-bit product whose halves are xored.
@@ -288,6 +289,13 @@ pub(crate) fn of_releasing(slab: SlabRef, offset_bytes: u64, releasing: &Releasi
         .end()
 }
 
+pub(crate) fn of_doomed(extent: &Extent, version: Version) -> u64 {
+    Hash::new(Kind::Doomed)
+        .extent(extent)
+        .version(version)
+        .end()
+}
+
 pub(crate) fn of_task(id: TaskId, task: &Task) -> u64 {
     let Task {
         tenant,
@@ -342,6 +350,9 @@ impl State {
     pub(crate) fn digest_from_scratch(&self) -> u64 {
         let mut sum = Sum::default();
         sum.add(self.head_hash());
+        for (extent, version) in &self.doomed {
+            sum.add(of_doomed(extent, *version));
+        }
         for (id, tenant) in &self.tenants {
             sum.add(of_tenant(id, &tenant.policy, tenant.deleting));
             tenant

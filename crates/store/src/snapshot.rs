@@ -9,8 +9,8 @@ mod build;
 mod walk;
 
 use larder_types::{
-    AgentId, AgentName, AgentUid, Incarnation, Key, Labels, QuotaName, SegmentId, SlabRef, TaskId,
-    TenantId,
+    AgentId, AgentName, AgentUid, Extent, Incarnation, Key, Labels, QuotaName, SegmentId, SlabRef,
+    TaskId, TenantId, Version,
 };
 
 pub use build::{Builder, Misfit};
@@ -117,6 +117,13 @@ pub enum Part {
         key: Key,
         /// The object.
         object: Object,
+    },
+    /// Of a pool that is made again: what is not to be found.
+    Doomed {
+        /// Where it lies.
+        extent: Extent,
+        /// Which version.
+        version: Version,
     },
     /// Behind the head, of a pool of which there is something to say.
     Life {

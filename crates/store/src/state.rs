@@ -163,6 +163,9 @@ pub struct State {
     pub(crate) rebuilding: bool,
     /// While it is: no agent is still to come but those that are named.
     pub(crate) knows_agents: bool,
+    /// While it is: what the log had taken away and no agent has erased, so that it is not found
+    /// again.
+    pub(crate) doomed: BTreeSet<(Extent, Version)>,
     /// What every replica of the log knows to do.
     pub(crate) version: u32,
     pub(crate) next: Counters,
@@ -194,6 +197,7 @@ impl State {
             generation,
             rebuilding: false,
             knows_agents: false,
+            doomed: BTreeSet::new(),
             version: 0,
             next: Counters {
                 registration,

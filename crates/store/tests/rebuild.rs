@@ -313,6 +313,10 @@ impl Pool {
                 assert_eq!(apply(&mut state, &op).corruption, None);
             }
         }
+        Self::over(state, case)
+    }
+
+    fn over(mut state: State, case: &Case) -> Self {
         let op = Op::PoolRebuilding {
             generation: 4,
             knows_agents: case.has_base,
@@ -628,19 +632,83 @@ fn what_the_log_had_taken_away_is_not_found_again() {
         turns: Vec::new(),
         gone: None,
     };
-    let mut pool = Pool::new(&case);
     let gone = &holder.found[0];
     let doomed = BTreeSet::from([(gone.extent, gone.version)]);
-    let fresh = Leader::new(
-        &pool.state,
-        pool.leader.epoch(),
-        pool.settings.clone(),
-        pool.now,
-    );
-    pool.leader = fresh.with_doomed(doomed.clone());
+    let mut pool = Pool::over(with_releasing(&holder), &case);
+    pool.standby = restored(&pool.standby, 1).expect("whole");
+    pool.fail_over(std::slice::from_mut(&mut holder));
     rebuild(&case, &mut pool, std::slice::from_mut(&mut holder));
     assert!(pool.state.object(&red, &key("k1")).is_none());
     assert!(pool.state.object(&red, &key("k2")).is_some());
     assert_eq!(pool.erased, doomed);
     assert_eq!(pool.state.releasing().collect::<BTreeSet<_>>(), doomed);
+}
+
+/// A state in which the first that the agent holds was put and removed.
+fn with_releasing(holder: &Holder) -> State {
+    let mut state = State::new(3);
+    let (first, red) = (&holder.found[0], tenant("red"));
+    let Request::Mount {
+        name,
+        uid,
+        incarnation,
+        segments,
+        labels,
+        kept: Some((agent, ids)),
+        ..
+    } = holder.mount()
+    else {
+        unreachable!("a mount");
+    };
+    let slab = first.extent.slab;
+    let offer = segments[0];
+    let mounted = larder_store::MountedSegment {
+        id: ids[0],
+        ordinal: offer.ordinal,
+        generation: offer.generation,
+        slabs: offer.slabs,
+        slab_bytes: offer.slab_bytes,
+        numa: offer.numa,
+    };
+    let object = first.object.as_ref().expect("whole");
+    let ops = [
+        Op::TenantSet {
+            tenant: red.clone(),
+            policy: TenantPolicy::default(),
+        },
+        Op::AgentMounted {
+            agent,
+            name,
+            uid,
+            incarnation,
+            segments: vec![mounted],
+            labels,
+        },
+        Op::SlabGive {
+            slab,
+            tenant: red.clone(),
+        },
+        Op::SlabReady { slab },
+        Op::PutEnd {
+            tenant: red.clone(),
+            key: object.key.clone(),
+            version: first.version,
+            size_bytes: object.size_bytes,
+            digest: object.digest,
+            replicas: vec![vec![first.extent]],
+            wanted: 1,
+            attributes: Attributes::default(),
+            replaces: None,
+        },
+        Op::Remove {
+            tenant: red,
+            key: object.key.clone(),
+            version: first.version,
+            cause: larder_store::RemovalCause::Removed,
+        },
+    ];
+    for op in &ops {
+        assert_eq!(apply(&mut state, op).corruption, None, "{op:?}");
+    }
+    state
 }

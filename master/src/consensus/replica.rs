@@ -127,7 +127,7 @@ impl Replica {
             lost_tail,
         } = opened?;
         let is_formed = recovered.applied.is_some() || log.last().is_some() || log.vote().is_some();
-        let ends = ends(&log);
+        let ends = ends(&log, settings.flaw);
         let written = Written::default();
         if let Some(last) = log.last() {
             written.through(last.index, log.size_bytes());
@@ -310,14 +310,14 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
 }
 
 /// What the files say at the start.
-fn ends<D: Disk>(log: &Log<D>) -> Ends {
+fn ends<D: Disk>(log: &Log<D>, flaw: Flaw) -> Ends {
     let vote = log.vote().map(|vote| {
         convert::vote(&Ballot {
             term: vote.term,
             candidate: vote.voted_for,
             // openraft would go on as the leader of the same term, or name one that may be long
             // gone. But versions count from 1 in each term of a leader, so it has to win another.
-            committed: false,
+            committed: vote.committed && flaw.is(Mistake::TermLivedTwice),
         })
     });
     let position = |at: Option<Position>| at.map(convert::log_id_of);

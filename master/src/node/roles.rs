@@ -1,6 +1,5 @@
 //! One role after another: starting, following, leading, and back.
 
-use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::consensus::{
 };
 use crate::event::Event;
 use crate::events::{Events, zmq};
-use crate::flaw::Flaw;
+use crate::flaw::{Flaw, Mistake};
 use crate::leader::{Ended, Keys, Leading, Rules};
 use crate::metrics::MasterMetrics;
 use crate::ready_file::{self, Addrs};
@@ -269,10 +268,7 @@ impl<T: Transport> Parts<T> {
             _ => replica.lost_tail().then_some(Begin::Tail),
         };
         loop {
-            // What the log that is left had taken away is not found again.
-            let mut doomed = BTreeSet::new();
             if let Some(begin) = begin.take() {
-                doomed.extend(state.releasing());
                 let ops = tokio::select! {
                     biased;
                     () = shutdown.wait() => return Ok(Led::Stopped),
@@ -284,7 +280,7 @@ impl<T: Transport> Parts<T> {
                 replica.desk().tail_is_sought();
                 tracing::info!(generation = state.generation(), "{begin}");
             }
-            let mut leading = self.leading(term, state, log)?.with_doomed(doomed);
+            let mut leading = self.leading(term, state, log)?;
             let made = leading.make_tenants(self.tenants.clone(), self.quotas.clone());
             tokio::select! {
                 biased;
@@ -327,10 +323,16 @@ impl<T: Transport> Parts<T> {
         };
         match self.config.bootstrap.recovery {
             Recovery::Refuse => Err(MasterError::Lost),
-            Recovery::Inventory => Ok(vec![Op::PoolRebuilding {
-                generation: above + 1,
-                knows_agents: matches!(begin, Begin::Tail),
-            }]),
+            Recovery::Inventory => {
+                let mut ops = vec![Op::PoolRebuilding {
+                    generation: above + 1,
+                    knows_agents: matches!(begin, Begin::Tail),
+                }];
+                if self.ground.flaw.is(Mistake::ServesUnheard) {
+                    ops.push(Op::PoolRebuilt);
+                }
+                Ok(ops)
+            }
         }
     }
 

@@ -125,6 +125,10 @@ pub(super) enum PartDef {
         knows_agents: bool,
         version: u32,
     },
+    Doomed {
+        extent: Extent,
+        version: Version,
+    },
 }
 
 /// How a task ended, if it is over.

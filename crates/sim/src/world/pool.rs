@@ -100,6 +100,8 @@ pub fn run_pool(seed: u64, options: &PoolOptions) -> RunOutcome {
 struct Machine {
     disk: MachineDisk,
     boot: u8,
+    /// Its program is of the next release.
+    is_upgraded: bool,
     ahead_ms: Arc<AtomicI64>,
 }
 

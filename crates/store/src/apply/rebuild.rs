@@ -74,6 +74,12 @@ fn rebuilding(state: &mut State, generation: u64, knows_agents: bool) -> Result<
         next.names.insert(agent.name.clone(), id);
         next.agents.insert(id, agent);
     }
+    if knows_agents {
+        next.doomed = state.releasing().collect();
+        for (extent, version) in &next.doomed {
+            next.sum.add(digest::of_doomed(extent, *version));
+        }
+    }
     // The caller takes the head that it saw before out of the sum and adds the new one.
     next.sum.add(former_head);
     *state = next;
@@ -197,6 +203,9 @@ fn rebuilt(state: &mut State, effects: &mut Effects) -> Result<(), Fault> {
         return Err("nothing is being rebuilt".to_owned());
     }
     (state.rebuilding, state.knows_agents) = (false, false);
+    for (extent, version) in std::mem::take(&mut state.doomed) {
+        state.sum.take(digest::of_doomed(&extent, version));
+    }
     effects.wake(WaitOn::Space);
     Ok(())
 }

@@ -59,7 +59,7 @@ impl Leader {
         slabs
             .iter()
             .for_each(|(slab, tenant)| plan.slab(*slab, tenant));
-        plan.extents(found, &rebuild.doomed, &mut rebuild.stripes);
+        plan.extents(found, &mut rebuild.stripes);
         if *is_last {
             rebuild.is_heard(*agent);
         }
@@ -133,12 +133,7 @@ impl<'a> Plan<'a> {
         self.slabs.insert(place, (slab, tenant.clone()));
     }
 
-    fn extents(
-        &mut self,
-        found: &[Found],
-        doomed: &BTreeSet<(Extent, Version)>,
-        stripes: &mut Stripes,
-    ) {
+    fn extents(&mut self, found: &[Found], stripes: &mut Stripes) {
         let mut found: Vec<&Found> = found.iter().collect();
         // Of two versions of a key in one page the higher one comes first.
         found.sort_by_key(|one| std::cmp::Reverse(one.version));
@@ -152,7 +147,7 @@ impl<'a> Plan<'a> {
                 continue;
             }
             match &one.object {
-                Some(object) if !doomed.contains(&(one.extent, one.version)) => {
+                Some(object) if !self.state.doomed.contains(&(one.extent, one.version)) => {
                     self.object(one, object, &tenant, stripes);
                 }
                 _ => self.erase(one.extent, one.version),

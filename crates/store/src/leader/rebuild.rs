@@ -47,9 +47,6 @@ pub(crate) struct Rebuild {
     knew_agents: bool,
     /// Agents that have not said everything, and when they last said something.
     pub(crate) reporting: BTreeMap<AgentId, PoolTime>,
-    /// What a former log had taken away and no agent has erased: not to be found again. Known to
-    /// the leader that began, which had that log.
-    pub(crate) doomed: BTreeSet<(Extent, Version)>,
     /// Numbers of segments with which agents came back.
     pub(crate) claimed: BTreeSet<SegmentId>,
     /// At most one for each extent of a replica of several that an agent holds.
@@ -65,7 +62,6 @@ impl Rebuild {
             knew_agents: state.knows_agents,
             expected,
             reporting: BTreeMap::new(),
-            doomed: BTreeSet::new(),
             claimed: BTreeSet::new(),
             stripes: BTreeMap::new(),
         }
@@ -136,15 +132,6 @@ pub(crate) fn not_yet() -> Refusal {
 }
 
 impl Leader {
-    /// As a leader that begins to make a pool again and had a log in which this was taken away.
-    #[must_use]
-    pub fn with_doomed(mut self, doomed: BTreeSet<(Extent, Version)>) -> Self {
-        if let Some(rebuild) = &mut self.rebuild {
-            rebuild.doomed = doomed;
-        }
-        self
-    }
-
     /// What [`Leader::tick`] does meanwhile: nothing but to look whether all is found.
     pub(crate) fn rebuild_tick(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
         let mut ops = self.lost_agents(state, now);

@@ -125,6 +125,10 @@ fn add(state: &mut State, part: Part) -> Result<(), Misfit> {
             state.tenants.insert(tenant, held).is_none()
         }
         part @ Part::Agent { .. } => add_agent(state, part),
+        Part::Doomed { extent, version } => {
+            state.sum.add(digest::of_doomed(&extent, version));
+            state.doomed.insert((extent, version))
+        }
         Part::Life {
             rebuilding,
             knows_agents,

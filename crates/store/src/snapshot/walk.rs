@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use larder_types::{AgentId, Key, QuotaName, SegmentId, TaskId, TenantId};
+use larder_types::{AgentId, Extent, Key, QuotaName, SegmentId, TaskId, TenantId, Version};
 
 use super::Part;
 use crate::objects::{Object, ObjectRef};
@@ -32,6 +32,7 @@ enum At {
         after: Option<(SlabKey, u64)>,
     },
     Tasks(Option<TaskId>),
+    Doomed(Option<(Extent, Version)>),
     Objects(Option<(TenantId, Option<Key>)>),
     End,
     Done,
@@ -117,9 +118,23 @@ fn step(state: &State, at: &At, most: usize) -> (Vec<Part>, At) {
                 .collect();
             let next = match found.last() {
                 Some(Part::Task { id, .. }) => At::Tasks(Some(*id)),
-                _ => At::Objects(None),
+                _ => At::Doomed(None),
             };
             (found, next)
+        }
+        At::Doomed(after) => {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let behind = state.doomed.range((from, Bound::Unbounded)).take(most);
+            let part = |(extent, version): &(Extent, Version)| Part::Doomed {
+                extent: *extent,
+                version: *version,
+            };
+            let found: Vec<Part> = behind.clone().map(part).collect();
+            let last = behind.last().copied();
+            (
+                found,
+                last.map_or(At::Objects(None), |last| At::Doomed(Some(last))),
+            )
         }
         At::Objects(after) => objects(state, after.as_ref(), most),
         At::End => {

@@ -99,6 +99,7 @@ impl Pool {
                         machine.lose_power(amount.wrapping_add(node.0.into()));
                     }
                 }
+                Class::Upgrade => self.upgrade(place, node),
                 Class::DiskFull => self.limit_free(node, Some(amount)),
                 Class::ClockLeap => {
                     let leap_ms = amount / MS % LEAP_MS_MAX;
@@ -133,6 +134,14 @@ impl Pool {
                         self.start(node)?;
                     }
                 }
+                Class::Upgrade => {
+                    let down = self.down.entry(node).or_default();
+                    let was_down = down.contains(&place);
+                    down.retain(|down| *down != place);
+                    if was_down && down.is_empty() {
+                        self.start(node)?;
+                    }
+                }
                 Class::DiskFull => self.limit_free(node, None),
                 Class::ClockDrift => self.stage.clock(node).drift(now_ns, 0),
                 Class::Pause | Class::AgentPause => self.stage.pause(node, false),
@@ -140,6 +149,19 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// The first master of an older release is started with the next one; the others follow with
+    /// the next faults of this kind, or never: a pool stays between two releases for long.
+    fn upgrade(&mut self, place: usize, node: Node) {
+        let under_way = self.down.values().any(|down| down.contains(&place));
+        if let Some(machine) = self.machines.get_mut(&node)
+            && !under_way
+            && !machine.is_upgraded
+        {
+            machine.is_upgraded = true;
+            self.kill(place, node);
+        }
     }
 
     fn limit_free(&self, node: Node, free_bytes: Option<u64>) {

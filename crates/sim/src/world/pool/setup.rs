@@ -78,7 +78,7 @@ impl Pool {
                 boot: BootId([machine.boot; 16]),
                 seed: chance.draw(),
                 incarnation: Incarnation(chance.draw().max(1)),
-                release: RELEASE,
+                release: RELEASE + u32::from(machine.is_upgraded),
                 mistake,
             },
             disk: machine.disk.clone(),
@@ -147,6 +147,7 @@ impl Pool {
             Class::Pause,
             Class::AgentKill,
             Class::AgentPause,
+            Class::Upgrade,
         ];
         if self.is_always {
             classes.push(Class::PowerAll);
