@@ -23,14 +23,12 @@ pub enum Mistake {
     ReplayDiffers,
     /// After a restart it goes on as the leader of the term in which it led.
     TermLivedTwice,
-    /// It serves a pool that is made again before agents have told what they hold.
-    ServesUnheard,
 }
 
 #[cfg(feature = "sim")]
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::ToldBeforeCommitted,
         Self::ToldBeforeDurable,
         Self::LeaseUnchecked,
@@ -38,7 +36,6 @@ impl Mistake {
         Self::TailTrusted,
         Self::ReplayDiffers,
         Self::TermLivedTwice,
-        Self::ServesUnheard,
     ];
 }
 

@@ -202,6 +202,7 @@ impl Ledger {
         {
             slot.settled = doubt;
             slot.doubt = None;
+            slot.is_lost = false;
             slot.older.clear();
             return Verdict::Right;
         }

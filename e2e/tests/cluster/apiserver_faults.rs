@@ -170,7 +170,14 @@ impl State {
             let one = self.0.iter().find(|(name, _)| name.starts_with(kind));
             one.is_some_and(|(_, object)| object["status"]["conditions"].is_array())
         };
-        has_status("\"CachePool\"") && has_status("\"CacheTenant\"")
+        // This one only after the StatefulSet's controller has looked.
+        let looked = self.0.iter().any(|(name, object)| {
+            let conditions = object["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            name.starts_with("\"CachePool\"")
+                && conditions.any(|one| one["type"] == json!("MastersUpdated"))
+        });
+        looked && has_status("\"CachePool\"") && has_status("\"CacheTenant\"")
     }
 
     fn difference(&self, other: &Self) -> String {

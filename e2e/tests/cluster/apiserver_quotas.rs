@@ -76,7 +76,9 @@ fn bound(scene: &Scene<'_>) -> Result<()> {
 /// Waits until a master of the pool that starts now would know these quotas.
 fn starts_with(scene: &Scene<'_>, names: &[&str]) -> Result<()> {
     until("the file of quotas", LIMIT, || {
-        let files = scene.get(&["configmap/small-tenants"])?;
+        let Ok(files) = scene.get(&["configmap/small-tenants"]) else {
+            return Ok(Look::holds(false, "it is not there yet"));
+        };
         let text = files["data"]["quotas.json"].as_str().unwrap_or("[]");
         let lines: Vec<Value> = serde_json::from_str(text).context("not a list")?;
         let holds = lines.iter().map(|line| &line["quota"]).eq(names);
@@ -120,7 +122,9 @@ fn strict(scene: &Scene<'_>) -> Result<()> {
 /// Waits until a master of the pool that starts now would guarantee this, in MiB.
 fn guarantees(scene: &Scene<'_>, wanted: &[(&str, u64)]) -> Result<()> {
     until(&format!("guarantees {wanted:?}"), LIMIT, || {
-        let files = scene.get(&["configmap/small-tenants"])?;
+        let Ok(files) = scene.get(&["configmap/small-tenants"]) else {
+            return Ok(Look::holds(false, "it is not there yet"));
+        };
         let text = files["data"]["tenants.json"].as_str().unwrap_or("[]");
         let lines: Vec<Value> = serde_json::from_str(text).context("not a list")?;
         let holds = wanted.len() == lines.len()

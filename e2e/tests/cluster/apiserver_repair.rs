@@ -120,8 +120,8 @@ const EDITS: [(&str, &str, &str); 5] = [
     ),
     (
         "statefulset/small-master",
-        "/spec/replicas",
-        r#"{"spec":{"replicas":3}}"#,
+        "/spec/updateStrategy/type",
+        r#"{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}"#,
     ),
     (
         "rolebinding/small-agent",

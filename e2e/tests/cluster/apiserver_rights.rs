@@ -231,13 +231,22 @@ fn pods(scene: &Scene<'_>, kubectl: &Kubectl) -> Result<()> {
         })
     };
     scene.apply(&[pod("master", "master"), pod("engine", "engine")])?;
+    // As the operator does it, which owns nothing else of a pod.
     let labelled = |name: &str, label: &str| {
-        let metadata = json!({
-            "name": name, "namespace": scene.namespace, "labels": { label: "true" },
-        });
-        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata })
+        let body = json!({ "metadata": { "labels": { label: "true" } } }).to_string();
+        [
+            "-n",
+            &scene.namespace,
+            "patch",
+            "pod",
+            name,
+            "--type=merge",
+            "--dry-run=server",
+            "-p",
+            &body,
+        ]
+        .map(str::to_owned)
     };
-    let try_out = [OBJECT, &["--dry-run=server"]].concat();
     let only = "only pods of masters";
     for (name, label, why) in [
         ("engine", "larder.dev/leader", only),
@@ -248,10 +257,10 @@ fn pods(scene: &Scene<'_>, kubectl: &Kubectl) -> Result<()> {
         ),
     ] {
         until("the policy of pods to be in force", LIMIT, || {
-            Ok(Look::at(refuse(
+            let patch = labelled(name, label);
+            Ok(Look::at(refused(
                 kubectl,
-                &try_out,
-                &labelled(name, label),
+                &patch.each_ref().map(String::as_str),
                 why,
             )))
         })?;
@@ -268,8 +277,10 @@ fn pods(scene: &Scene<'_>, kubectl: &Kubectl) -> Result<()> {
     };
     refused(kubectl, &delete("engine"), only)?;
     kubectl.run(&delete("master"))?;
-    let marked = labelled("master", "larder.dev/leader").to_string();
-    kubectl.feed(&try_out, &marked).map(drop)
+    let marked = labelled("master", "larder.dev/leader");
+    kubectl
+        .run(&marked.each_ref().map(String::as_str))
+        .map(drop)
 }
 
 /// Asks for all rules in force, of every role that the operator has.

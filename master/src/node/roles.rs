@@ -24,7 +24,7 @@ use crate::consensus::{
 };
 use crate::event::Event;
 use crate::events::{Events, zmq};
-use crate::flaw::{Flaw, Mistake};
+use crate::flaw::Flaw;
 use crate::leader::{Ended, Keys, Leading, Rules};
 use crate::metrics::MasterMetrics;
 use crate::ready_file::{self, Addrs};
@@ -323,16 +323,10 @@ impl<T: Transport> Parts<T> {
         };
         match self.config.bootstrap.recovery {
             Recovery::Refuse => Err(MasterError::Lost),
-            Recovery::Inventory => {
-                let mut ops = vec![Op::PoolRebuilding {
-                    generation: above + 1,
-                    knows_agents: matches!(begin, Begin::Tail),
-                }];
-                if self.ground.flaw.is(Mistake::ServesUnheard) {
-                    ops.push(Op::PoolRebuilt);
-                }
-                Ok(ops)
-            }
+            Recovery::Inventory => Ok(vec![Op::PoolRebuilding {
+                generation: above + 1,
+                knows_agents: matches!(begin, Begin::Tail),
+            }]),
         }
     }
 
