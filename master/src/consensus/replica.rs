@@ -174,7 +174,8 @@ impl Replica {
     pub(crate) fn why_stopped(&self) -> ConsensusError {
         let state = self.raft.metrics().borrow().running_state.clone();
         let why = state.err().map(|why| why.to_string());
-        ConsensusError::Stopped(why.unwrap_or_else(|| "it was stopped".to_owned()))
+        // Who stops it by intention asks nobody why; a task that panicked could not say so.
+        ConsensusError::Stopped(why.unwrap_or_else(|| "its task panicked".to_owned()))
     }
 
     /// Whether it is the only master of its pool: no other one is configured, and none that was
