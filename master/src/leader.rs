@@ -264,8 +264,9 @@ impl<L: Log> Leading<L> {
         }
         self.end_waits();
         self.judge_outdone();
-        if !self.core.log.has_room() {
-            // Also what it does on its own would only wait, without a bound.
+        if !self.is_open() {
+            // Also what it does on its own would only wait, without a bound. And agents are not
+            // judged for a silence in which nobody was heard.
         } else if self.core.now >= self.next_tick {
             self.tick();
         } else if self.goes_on() {

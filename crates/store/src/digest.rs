@@ -290,10 +290,8 @@ pub(crate) fn of_releasing(slab: SlabRef, offset_bytes: u64, releasing: &Releasi
 }
 
 pub(crate) fn of_doomed(extent: &Extent, version: Version) -> u64 {
-    Hash::new(Kind::Doomed)
-        .extent(extent)
-        .version(version)
-        .end()
+    let hash = Hash::new(Kind::Doomed).extent(extent);
+    hash.version(version).end()
 }
 
 pub(crate) fn of_task(id: TaskId, task: &Task) -> u64 {

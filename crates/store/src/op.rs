@@ -256,8 +256,8 @@ pub enum Op {
         /// The generation of the log from here on, above all that any agent knows.
         generation: u64,
         /// Whether the state names all agents that there were. Those of a log that began anew are
-        /// dropped: it cannot know who is still to come. What is being released stays known then, so
-        /// that it is not found again.
+        /// dropped: it cannot know who is still to come. If it does, what is being released stays
+        /// known, so that it is not found again.
         knows_agents: bool,
     },
     /// An agent that outlived the log comes with the numbers that it had.

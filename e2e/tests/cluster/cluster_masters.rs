@@ -16,7 +16,7 @@ pub(crate) const BYTES: usize = 16 << 10;
 /// Objects that are put before, and which are read all the time.
 pub(crate) const OLD: usize = 8;
 /// How long a get may take, as `larder` has it for its calls.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 /// What `larder` says when it finds no leader; nothing was asked then.
 pub(crate) const NO_MASTER: &str = "no master answers";
 /// Acknowledged puts that must follow the death of the leader.

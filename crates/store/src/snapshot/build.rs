@@ -125,22 +125,7 @@ fn add(state: &mut State, part: Part) -> Result<(), Misfit> {
             state.tenants.insert(tenant, held).is_none()
         }
         part @ Part::Agent { .. } => add_agent(state, part),
-        Part::Doomed { extent, version } => {
-            state.sum.add(digest::of_doomed(&extent, version));
-            state.doomed.insert((extent, version))
-        }
-        Part::Life {
-            rebuilding,
-            knows_agents,
-            version,
-        } => {
-            let is_new = !state.rebuilding && state.version == 0;
-            state.sum.take(state.head_hash());
-            (state.rebuilding, state.version) = (rebuilding, version);
-            state.knows_agents = knows_agents;
-            state.sum.add(state.head_hash());
-            is_new
-        }
+        part @ (Part::Doomed { .. } | Part::Life { .. }) => add_life(state, &part),
         Part::Segment {
             segment,
             agent,
@@ -170,6 +155,29 @@ fn add(state: &mut State, part: Part) -> Result<(), Misfit> {
         return Ok(());
     }
     misfit("something stands in it twice".to_owned())
+}
+
+/// What a pool says of itself, and of what is not to be found in it.
+fn add_life(state: &mut State, part: &Part) -> bool {
+    match *part {
+        Part::Doomed { extent, version } => {
+            state.sum.add(digest::of_doomed(&extent, version));
+            state.doomed.insert((extent, version))
+        }
+        Part::Life {
+            rebuilding,
+            knows_agents,
+            version,
+        } => {
+            let is_new = !state.rebuilding && state.version == 0;
+            state.sum.take(state.head_hash());
+            (state.rebuilding, state.version) = (rebuilding, version);
+            state.knows_agents = knows_agents;
+            state.sum.add(state.head_hash());
+            is_new
+        }
+        _ => false,
+    }
 }
 
 fn add_agent(state: &mut State, part: Part) -> bool {

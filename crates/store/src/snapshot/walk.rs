@@ -122,20 +122,7 @@ fn step(state: &State, at: &At, most: usize) -> (Vec<Part>, At) {
             };
             (found, next)
         }
-        At::Doomed(after) => {
-            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-            let behind = state.doomed.range((from, Bound::Unbounded)).take(most);
-            let part = |(extent, version): &(Extent, Version)| Part::Doomed {
-                extent: *extent,
-                version: *version,
-            };
-            let found: Vec<Part> = behind.clone().map(part).collect();
-            let last = behind.last().copied();
-            (
-                found,
-                last.map_or(At::Objects(None), |last| At::Doomed(Some(last))),
-            )
-        }
+        At::Doomed(after) => doomed(state, *after, most),
         At::Objects(after) => objects(state, after.as_ref(), most),
         At::End => {
             let end = Part::End {
@@ -146,6 +133,19 @@ fn step(state: &State, at: &At, most: usize) -> (Vec<Part>, At) {
         }
         At::Done => (Vec::new(), At::Done),
     }
+}
+
+/// What is not to be found while the pool is made again.
+fn doomed(state: &State, after: Option<(Extent, Version)>, most: usize) -> (Vec<Part>, At) {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let behind = state.doomed.range((from, Bound::Unbounded)).take(most);
+    let part = |(extent, version): &(Extent, Version)| Part::Doomed {
+        extent: *extent,
+        version: *version,
+    };
+    let last = behind.clone().last().copied();
+    let next = last.map_or(At::Objects(None), |last| At::Doomed(Some(last)));
+    (behind.map(part).collect(), next)
 }
 
 /// The entries of a map behind `after`.
