@@ -68,6 +68,11 @@ impl Network {
     /// If the kernel refuses.
     pub fn build(machines: usize) -> Result<Self> {
         let own = Ipv4Addr::new(10, 88, 0, 1);
+        // Of a network that was here before; what is not there cannot be removed.
+        let former = (0..machines).map(|at| format!("m{at}"));
+        for name in former.chain([SWITCH.to_owned()]) {
+            drop(ip(&[format!("link del {name}")]));
+        }
         ip(&[
             "link set lo up".to_owned(),
             format!("link add {SWITCH} type bridge"),

@@ -322,6 +322,12 @@ const ADMIN: &[Page] = &[
         "Make another master the leader, at once. To be asked of the leader.",
     ),
     admin(
+        &["GET", "PUT"],
+        "/v1/masters",
+        "Who votes and, from the leader, who is in sync; say who is to be a master until the next \
+         start: `names`. To be set at the leader.",
+    ),
+    admin(
         &["GET", "POST"],
         "/v1/snapshots",
         "All snapshots that this master's store keeps; take one, of the leader: `name`. Answers \
