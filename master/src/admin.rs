@@ -269,7 +269,7 @@ async fn masters(State(admin): State<Admin>) -> Result<Response, Rejection> {
     }
 }
 
-/// The body of `PUT /v1/masters`.
+/// Who is to be a master, in the body of a call.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
