@@ -231,22 +231,15 @@ fn pods(scene: &Scene<'_>, kubectl: &Kubectl) -> Result<()> {
         })
     };
     scene.apply(&[pod("master", "master"), pod("engine", "engine")])?;
-    // As the operator does it, which owns nothing else of a pod.
     let labelled = |name: &str, label: &str| {
-        let body = json!({ "metadata": { "labels": { label: "true" } } }).to_string();
-        [
-            "-n",
-            &scene.namespace,
-            "patch",
-            "pod",
-            name,
-            "--type=merge",
-            "--dry-run=server",
-            "-p",
-            &body,
-        ]
-        .map(str::to_owned)
+        let metadata = json!({
+            "name": name, "namespace": scene.namespace, "labels": { label: "true" },
+        });
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata })
     };
+    // In a name of its own: as the one who made the pod it would take all else away.
+    let own = ["--dry-run=server", "--field-manager=larder-operator"];
+    let try_out = [OBJECT, &own].concat();
     let only = "only pods of masters";
     for (name, label, why) in [
         ("engine", "larder.dev/leader", only),
@@ -257,12 +250,8 @@ fn pods(scene: &Scene<'_>, kubectl: &Kubectl) -> Result<()> {
         ),
     ] {
         until("the policy of pods to be in force", LIMIT, || {
-            let patch = labelled(name, label);
-            Ok(Look::at(refused(
-                kubectl,
-                &patch.each_ref().map(String::as_str),
-                why,
-            )))
+            let object = labelled(name, label);
+            Ok(Look::at(refuse(kubectl, &try_out, &object, why)))
         })?;
     }
     let delete = |name| {
@@ -277,10 +266,8 @@ fn pods(scene: &Scene<'_>, kubectl: &Kubectl) -> Result<()> {
     };
     refused(kubectl, &delete("engine"), only)?;
     kubectl.run(&delete("master"))?;
-    let marked = labelled("master", "larder.dev/leader");
-    kubectl
-        .run(&marked.each_ref().map(String::as_str))
-        .map(drop)
+    let marked = labelled("master", "larder.dev/leader").to_string();
+    kubectl.feed(&try_out, &marked).map(drop)
 }
 
 /// Asks for all rules in force, of every role that the operator has.
