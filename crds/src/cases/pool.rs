@@ -113,10 +113,17 @@ pub(super) fn masters_cases() -> Vec<Case> {
         )
         .passes(masters(1))
         .passes(set("/spec/masters", json!({})))
-        .passes(masters(3))
         .passes(masters(5))
         .fails(masters(2))
         .fails(masters(4)),
+        case(
+            "spec.masters",
+            "spec.masters.replicas",
+            "can only be changed with storage: without volumes masters forget with their pods",
+        )
+        .on_update()
+        .passes(masters(1))
+        .fails(masters(3)),
         case(
             "spec.masters",
             "spec.masters",
