@@ -15,7 +15,9 @@ pub(crate) const INTERVAL_MS_MAX: u32 = 10_000;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("self.replicas == oldSelf.replicas || has(self.storage)")
-        .message("can only be changed with storage: without volumes masters forget with their pods")
+        .message(
+            "can only be changed with storage: without volumes masters forget with their pods"
+        )
         .field_path(".replicas"),
     validation = Rule::new(
         "has(self.storage) == has(oldSelf.storage) && \
@@ -25,8 +27,8 @@ pub(crate) const INTERVAL_MS_MAX: u32 = 10_000;
 )]
 pub struct Masters {
     /// Number of masters: 1, 3 or 5. One leads and the others stand by; of 3 one may be lost, of 5
-    /// two. With `storage` it may change: new ones learn everything before they count, and those that
-    /// go count no longer before their pods go.
+    /// two. With `storage` it may change: new ones learn everything before they count, and those
+    /// that go count no longer before their pods go.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 5))]
     #[x_kube(validation = Rule::new("self in [1, 3, 5]")

@@ -131,7 +131,6 @@ pub(super) fn masters_cases() -> Vec<Case> {
         )
         .on_update()
         .passes(set("/spec/masters", json!({})))
-        .passes(masters(3))
         .passes(set(
             "/spec/masters",
             json!({ "oplog": { "sync": "Always" } }),
