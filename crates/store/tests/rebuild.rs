@@ -278,6 +278,7 @@ struct Pool {
     standby: State,
     leader: Leader,
     settings: Settings,
+    generation: u64,
     term: u64,
     index: u64,
     now: PoolTime,
@@ -317,8 +318,9 @@ impl Pool {
     }
 
     fn over(mut state: State, case: &Case) -> Self {
+        let generation = state.generation().max(3) + 1;
         let op = Op::PoolRebuilding {
-            generation: 4,
+            generation,
             knows_agents: case.has_base,
         };
         assert_eq!(apply(&mut state, &op).corruption, None);
@@ -328,7 +330,7 @@ impl Pool {
         };
         let now = PoolTime(5_000);
         let epoch = Epoch {
-            generation: 4,
+            generation,
             term: 1,
         };
         Self {
@@ -336,6 +338,7 @@ impl Pool {
             leader: Leader::new(&state, epoch, settings.clone(), now),
             state,
             settings,
+            generation,
             term: 1,
             index: 0,
             now,
@@ -411,7 +414,7 @@ impl Pool {
         while self.commit() {}
         self.term += 1;
         let epoch = Epoch {
-            generation: 4,
+            generation: self.generation,
             term: self.term,
         };
         self.leader = Leader::new(&self.state, epoch, self.settings.clone(), self.now);
@@ -532,15 +535,7 @@ proptest! {
 
 #[test]
 fn who_comes_after_the_end_starts_from_nothing() {
-    let case = Case {
-        agents: 1,
-        puts: Vec::new(),
-        page: 1,
-        has_base: false,
-        turns: Vec::new(),
-        gone: None,
-    };
-    let mut pool = Pool::new(&case);
+    let mut pool = Pool::new(&lone(false));
     for _ in 0..101 {
         pool.tick(100);
         while pool.commit() {}
@@ -568,15 +563,7 @@ fn an_agent_that_stops_telling_is_lost_whole() {
     let mut holder = Holder::new(0);
     let red = tenant("red");
     let extent = holder.place(&red);
-    let case = Case {
-        agents: 1,
-        puts: Vec::new(),
-        page: 1,
-        has_base: false,
-        turns: Vec::new(),
-        gone: None,
-    };
-    let mut pool = Pool::new(&case);
+    let mut pool = Pool::new(&lone(false));
     assert!(pool.ask(&holder.mount()).is_ok());
     holder.begin(1);
     if let Some(Request::Inventory { is_last, .. }) = holder.pages.front_mut() {
@@ -601,47 +588,123 @@ fn an_agent_that_stops_telling_is_lost_whole() {
     );
 }
 
-#[test]
-fn what_the_log_had_taken_away_is_not_found_again() {
-    let mut holder = Holder::new(0);
-    let red = tenant("red");
+/// One replica of one extent, of its own key.
+fn single(extent: Extent, counter: u64) -> Found {
     let epoch = Epoch {
         generation: 3,
         term: 9,
     };
-    for counter in 1..=2 {
-        let extent = holder.place(&red);
-        holder.found.push(Found {
-            extent,
-            version: Version { epoch, counter },
-            object: Some(FoundObject {
-                key: key(&format!("k{counter}")),
-                part: 0,
-                parts: 1,
-                size_bytes: PIECE,
-                digest: Digest(counter),
-                memo: Memo::default(),
-            }),
-        });
+    Found {
+        extent,
+        version: Version { epoch, counter },
+        object: Some(FoundObject {
+            key: key(&format!("k{counter}")),
+            part: 0,
+            parts: 1,
+            size_bytes: extent.length_bytes,
+            digest: Digest(counter),
+            memo: Memo::default(),
+        }),
     }
-    let case = Case {
+}
+
+fn lone(has_base: bool) -> Case {
+    Case {
         agents: 1,
         puts: Vec::new(),
-        page: 4,
-        has_base: true,
+        page: 1,
+        has_base,
         turns: Vec::new(),
         gone: None,
-    };
-    let gone = &holder.found[0];
-    let doomed = BTreeSet::from([(gone.extent, gone.version)]);
-    let mut pool = Pool::over(with_releasing(&holder), &case);
-    pool.standby = restored(&pool.standby, 1).expect("whole");
-    pool.fail_over(std::slice::from_mut(&mut holder));
+    }
+}
+
+#[test]
+fn what_the_log_had_taken_away_is_not_found_again() {
+    for losses in 1..=3 {
+        let mut holder = Holder::new(0);
+        for counter in 1..=2 {
+            let extent = holder.place(&tenant("red"));
+            holder.found.push(single(extent, counter));
+        }
+        let case = lone(true);
+        let gone = &holder.found[0];
+        let doomed = BTreeSet::from([(gone.extent, gone.version)]);
+        let mut pool = Pool::over(with_releasing(&holder), &case);
+        for _ in 1..losses {
+            // Lost again before the agent came.
+            pool = Pool::over(pool.state, &case);
+        }
+        pool.standby = restored(&pool.standby, 1).expect("whole");
+        pool.fail_over(std::slice::from_mut(&mut holder));
+        rebuild(&case, &mut pool, std::slice::from_mut(&mut holder));
+        let red = tenant("red");
+        assert!(pool.state.object(&red, &key("k1")).is_none(), "{losses}");
+        assert!(pool.state.object(&red, &key("k2")).is_some(), "{losses}");
+        assert_eq!(pool.erased, doomed);
+        assert_eq!(pool.state.releasing().collect::<BTreeSet<_>>(), doomed);
+    }
+}
+
+/// The agents that a first rebuild had heard are not all that there are.
+#[test]
+fn a_rebuild_of_a_rebuild_waits_for_who_was_not_heard_yet() {
+    let mut first = Pool::new(&lone(false));
+    assert!(first.ask(&Holder::new(0).mount()).is_ok());
+    while first.commit() {}
+    let mut pool = Pool::over(first.state, &lone(true));
+    assert!(matches!(
+        pool.ask(&Holder::new(0).mount()),
+        Ok(Reply::Mounted { .. })
+    ));
+    let mut heard = Holder::new(0);
+    heard.begin(1);
+    assert!(pool.ask(&heard.pages[0].clone()).is_ok());
+    pool.tick(100);
+    while pool.commit() {}
+    assert!(pool.state.is_rebuilding(), "another agent may come");
+}
+
+/// An agent names a part of a stripe and later another object on the same bytes.
+#[test]
+fn of_a_place_that_is_named_twice_one_is_believed() {
+    let mut holder = Holder::new(0);
+    let extent = holder.place(&tenant("red"));
+    let mut part = single(extent, 1);
+    if let Some(object) = &mut part.object {
+        (object.parts, object.size_bytes) = (2, 2 * PIECE);
+    }
+    holder.found = vec![part, single(extent, 2)];
+    let case = lone(false);
+    let mut pool = Pool::new(&case);
     rebuild(&case, &mut pool, std::slice::from_mut(&mut holder));
+    let red = tenant("red");
     assert!(pool.state.object(&red, &key("k1")).is_none());
     assert!(pool.state.object(&red, &key("k2")).is_some());
-    assert_eq!(pool.erased, doomed);
-    assert_eq!(pool.state.releasing().collect::<BTreeSet<_>>(), doomed);
+}
+
+#[test]
+fn what_comes_back_is_bounded() {
+    let case = lone(false);
+    let mut holder = Holder::new(0);
+    for (counter, name) in [(1, "red"), (2, "green")] {
+        let extent = holder.place(&tenant(name));
+        holder.found.push(single(extent, counter));
+    }
+    let mut pool = Pool::new(&case);
+    pool.settings.max_tenants = 1;
+    pool.fail_over(std::slice::from_mut(&mut holder));
+    rebuild(&case, &mut pool, std::slice::from_mut(&mut holder));
+    assert_eq!(pool.state.tenants().count(), 1);
+    assert_eq!(pool.state.digest(), pool.standby.digest());
+
+    let mut pool = Pool::new(&case);
+    pool.settings.max_agents = 1;
+    pool.fail_over(&mut []);
+    assert!(pool.ask(&Holder::new(0).mount()).is_ok());
+    while pool.commit() {}
+    let refusal = pool.ask(&Holder::new(1).mount()).expect_err("one too many");
+    assert_eq!(refusal.reason, Reason::Overloaded);
 }
 
 /// A state in which the first that the agent holds was put and removed.

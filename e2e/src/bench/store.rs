@@ -180,7 +180,7 @@ fn batches(objects: u64) -> Vec<Vec<Key>> {
 
 fn look_up(rig: &mut Rig, keys: &[Key]) -> Result<()> {
     let keys: Vec<&Key> = keys.iter().collect();
-    let (found, _) = rig.leader.exists_all(&rig.state, &rig.tenant, &keys)?;
+    let found = rig.exists_all(&keys)?;
     ensure!(
         found.iter().all(|found| *found),
         "a stored key is not found"

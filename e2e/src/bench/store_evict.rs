@@ -133,7 +133,7 @@ fn look_up_latest(rig: &mut Rig, next: u64) -> Duration {
         .map(|_| store_rig::key(first + store_rig::mix(&mut seed) % (next - first).max(1)))
         .collect();
     let keys: Vec<&Key> = keys.iter().collect();
-    turn(|| drop(rig.leader.exists_all(&rig.state, &rig.tenant, &keys)))
+    turn(|| drop(rig.exists_all(&keys)))
 }
 
 /// The 99.9th percentile, in us.

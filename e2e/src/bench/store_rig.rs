@@ -200,6 +200,14 @@ impl Rig {
         }
     }
 
+    /// Whether each of these keys is there.
+    pub(super) fn exists_all(&mut self, keys: &[&Key]) -> Result<Vec<bool>, Refusal> {
+        let found = self
+            .leader
+            .exists_all(&self.state, &self.tenant, keys, self.now);
+        found.map(|(found, _)| found)
+    }
+
     /// What is over a watermark; its ops, not committed.
     pub(super) fn evict(&mut self) -> Vec<Op> {
         self.leader.evict(&self.state, self.now)

@@ -123,7 +123,11 @@ impl<L: Log> Leading<L> {
             return;
         };
         let ms = if header.remaining_ms == NO_DEADLINE {
-            DEADLINE_MS
+            // A page of an inventory waits for the ones before it to be in the log of others.
+            match body {
+                Body::Inventory(_) => DEADLINE_MS_MAX,
+                _ => DEADLINE_MS,
+            }
         } else {
             u64::from(header.remaining_ms).min(DEADLINE_MS_MAX)
         };
@@ -193,14 +197,7 @@ impl<L: Log> Leading<L> {
         let Some(tenant) = link.tenant() else { return };
         let core = &mut self.core;
         let keys: Vec<&Key> = keys.iter().collect();
-        if core.leader.is_unheard(core.now) {
-            let refused = || Some(Err(CallError::new(Reason::Starting)));
-            call.results = keys.iter().map(|_| refused()).collect();
-            self.touched += 1;
-            link.calls.insert(self.calls.insert(call));
-            return;
-        }
-        match core.leader.exists_all(&core.state, tenant, &keys) {
+        match core.leader.exists_all(&core.state, tenant, &keys, core.now) {
             Ok((exist, saw_index)) => {
                 call.exist = Some(exist);
                 call.saw_index = saw_index;

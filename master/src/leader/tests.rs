@@ -3,11 +3,15 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use larder_store::Settings;
+use larder_store::{Request, SegmentOffer, Settings};
 use larder_telemetry::{Component, Registry};
-use larder_types::{Incarnation, Key, Principal, Reason, TenantId};
+use larder_types::{
+    AgentName, AgentUid, Incarnation, Key, Labels, Principal, Reason, SegmentGeneration, TenantId,
+};
 use larder_wire::frame::{FLAG_ERROR, NO_DEADLINE};
 use larder_wire::master::{Exists, Get};
 use larder_wire::{
@@ -90,6 +94,7 @@ impl Log for HeldLog {
 struct Bench {
     leading: Leading<HeldLog>,
     told: Rc<Told>,
+    clock_ms: Arc<AtomicU64>,
     last_request: u64,
 }
 
@@ -131,6 +136,8 @@ impl Bench {
             session_key,
         };
         let metrics = MasterMetrics::new(Registry::new(Component::Master));
+        let clock_ms = Arc::new(AtomicU64::new(1_000));
+        let read = Arc::clone(&clock_ms);
         let mut leading = Leading::new(
             1,
             State::new(1),
@@ -138,7 +145,7 @@ impl Bench {
             keys,
             log,
             metrics,
-            PoolClock::start(std::sync::Arc::new(crate::clock::boot_ms)),
+            PoolClock::start(Arc::new(move || read.load(Ordering::Relaxed))),
         );
         let config = r#"[{"tenant":"a"}]"#;
         let tenants = crate::config::parse_json("t".as_ref(), config).expect("valid");
@@ -153,8 +160,41 @@ impl Bench {
         Self {
             leading,
             told,
+            clock_ms,
             last_request: 0,
         }
+    }
+
+    /// A turn, so much later.
+    fn pass(&mut self, ms: u64) {
+        self.clock_ms.fetch_add(ms, Ordering::Relaxed);
+        self.turn(Vec::new());
+    }
+
+    /// An agent with one segment.
+    fn mount(&mut self) {
+        let core = &mut self.leading.core;
+        let mount = Request::Mount {
+            name: AgentName::new("n").expect("valid"),
+            uid: AgentUid(1),
+            incarnation: Incarnation(1),
+            segments: vec![SegmentOffer {
+                ordinal: 0,
+                generation: SegmentGeneration(1),
+                slabs: 1,
+                slab_bytes: 1 << 20,
+                numa: 0,
+            }],
+            highest_epoch: core.leader.epoch(),
+            labels: Labels::default(),
+            kept: None,
+        };
+        let decision = core.leader.decide(&core.state, &mount, core.now, &mut || 1);
+        let larder_store::Decision::Reply { ops, .. } = decision else {
+            panic!("not mounted")
+        };
+        self.leading.propose(ops);
+        self.turn(Vec::new());
     }
 
     fn turn(&mut self, events: Vec<Event>) {
@@ -290,6 +330,25 @@ fn nothing_is_told_while_it_is_not_certain_that_nobody_else_leads() {
         panic!("one flush")
     };
     assert_eq!((told.replies, told.close), (1, false));
+}
+
+#[test]
+fn agents_are_not_judged_while_nobody_is_heard() {
+    let mut bench = Bench::new();
+    bench.told.commits_to.set(u64::MAX);
+    bench.mount();
+    let settings = Settings::default();
+    bench.told.is_certain.set(false);
+    for _ in 0..3 {
+        bench.pass(settings.agent_ttl_ms);
+    }
+    bench.told.is_certain.set(true);
+    bench.turn(Vec::new());
+    assert_eq!(bench.leading.core.state.segments().count(), 1);
+    // From now on it could be heard.
+    bench.pass(settings.agent_ttl_ms);
+    bench.turn(Vec::new());
+    assert_eq!(bench.leading.core.state.segments().count(), 0);
 }
 
 #[test]

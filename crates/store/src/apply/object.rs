@@ -1,6 +1,6 @@
 //! Applying what concerns objects: a put's end, a removal, a pin.
 
-use larder_types::{Extent, Key, Pin, TenantId, Version, layout};
+use larder_types::{Extent, Key, Pin, TenantId, Version};
 
 use super::Fault;
 use crate::digest;
@@ -8,7 +8,7 @@ use crate::effects::{Effects, GoneCause};
 use crate::objects::{NewObject, ObjectId};
 use crate::quota;
 use crate::reply::WaitOn;
-use crate::segment::{Releasing, reserve_extent};
+use crate::segment::reserve_extent;
 use crate::state::State;
 
 pub(super) fn put_end(
@@ -238,25 +238,5 @@ pub(super) fn retire(
     if is_lost {
         return Ok(());
     }
-    let releasing = Releasing {
-        length_bytes: extent.length_bytes,
-        version,
-    };
-    if slab
-        .releasing
-        .insert(extent.offset_bytes, releasing)
-        .is_some()
-    {
-        return Err(format!("{extent:?} is being released already"));
-    }
-    let aligned = layout::reserved_bytes(extent.length_bytes)
-        .ok_or_else(|| format!("{extent:?} is too long"))?;
-    state.releasing_bytes = state.releasing_bytes.saturating_add(aligned);
-    state.sum.add(digest::of_releasing(
-        extent.slab,
-        extent.offset_bytes,
-        &releasing,
-    ));
-    effects.erase(*extent, version);
-    Ok(())
+    super::slab::release(state, extent, version, effects)
 }

@@ -1,17 +1,16 @@
 //! Applying what makes a pool again from what its agents hold, and what its replicas agree on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use larder_types::{Extent, SlabRef, TenantId, Version, layout};
+use larder_types::{Extent, SlabRef, TenantId, Version};
 
-use super::{Fault, mount};
-use crate::alloc::Allocator;
+use super::{Fault, mount, slab};
 use crate::digest;
 use crate::effects::Effects;
 use crate::objects::ObjectTable;
 use crate::op::Op;
 use crate::reply::WaitOn;
-use crate::segment::{Lodgers, Releasing, Slab, SlabPhase, reserve_extent};
+use crate::segment::{SlabPhase, reserve_extent};
 use crate::state::{Agent, State, Tenant};
 
 /// Numbers of agents and segments that a generation may give before it comes to those of the
@@ -48,7 +47,8 @@ fn rebuilding(state: &mut State, generation: u64, knows_agents: bool) -> Result<
     next.next.agent = state.next.agent.max(first);
     next.next.segment = state.next.segment.max(first);
     next.rebuilding = true;
-    next.knows_agents = knows_agents;
+    // Of agents that a former rebuild had not heard yet nobody knows.
+    next.knows_agents = knows_agents && (!state.rebuilding || state.knows_agents);
     next.version = state.version;
     for (id, tenant) in std::mem::take(&mut state.tenants) {
         let kept = Tenant {
@@ -75,7 +75,9 @@ fn rebuilding(state: &mut State, generation: u64, knows_agents: bool) -> Result<
         next.agents.insert(id, agent);
     }
     if knows_agents {
-        next.doomed = state.releasing().collect();
+        // Those of a rebuild that did not come to its end are to be gone still.
+        next.doomed = std::mem::take(&mut state.doomed);
+        next.doomed.extend(state.releasing());
         for (extent, version) in &next.doomed {
             next.sum.add(digest::of_doomed(extent, *version));
         }
@@ -141,32 +143,11 @@ fn agent_adopted(state: &mut State, op: &Op, effects: &mut Effects) -> Result<()
     Ok(())
 }
 
-fn slab_adopted(state: &mut State, slab: SlabRef, tenant_id: &TenantId) -> Result<(), Fault> {
-    let tenant = state
-        .tenants
-        .get_mut(tenant_id)
-        .ok_or_else(|| format!("tenant {tenant_id} is unknown"))?;
-    let segment = state
-        .segments
-        .get_mut(&slab.segment)
-        .filter(|segment| segment.agent == slab.agent)
-        .filter(|segment| state.rebuilding && segment.free.contains(&slab.index))
-        .ok_or_else(|| format!("{slab:?} is not free"))?;
-    segment.free.remove(&slab.index);
-    let adopted = Slab {
-        tenant: tenant_id.clone(),
-        registration: slab.registration,
-        phase: SlabPhase::Ready,
-        alloc: Allocator::new(segment.slab_bytes),
-        releasing: BTreeMap::new(),
-        lodgers: Lodgers::default(),
-    };
-    segment.slabs.insert(slab.index, adopted);
-    tenant.slabs.insert((slab.agent, slab.segment, slab.index));
-    state
-        .sum
-        .add(digest::of_slab(slab, tenant_id, SlabPhase::Ready));
-    Ok(())
+fn slab_adopted(state: &mut State, slab_ref: SlabRef, tenant_id: &TenantId) -> Result<(), Fault> {
+    if !state.rebuilding {
+        return Err(format!("{slab_ref:?} is adopted by a pool that is whole"));
+    }
+    slab::place(state, slab_ref, tenant_id, SlabPhase::Ready).map(drop)
 }
 
 fn extent_found(
@@ -175,27 +156,13 @@ fn extent_found(
     version: Version,
     effects: &mut Effects,
 ) -> Result<(), Fault> {
-    let slab = state
+    let lies_in = state
         .segments
         .get_mut(&extent.slab.segment)
         .and_then(|segment| segment.slab_mut(extent.slab))
         .ok_or_else(|| format!("{extent:?} lies in no known slab"))?;
-    reserve_extent(&mut slab.alloc, extent).map_err(|error| format!("{extent:?}: {error}"))?;
-    let releasing = Releasing {
-        length_bytes: extent.length_bytes,
-        version,
-    };
-    slab.releasing.insert(extent.offset_bytes, releasing);
-    let aligned = layout::reserved_bytes(extent.length_bytes)
-        .ok_or_else(|| format!("{extent:?} is too long"))?;
-    state.releasing_bytes = state.releasing_bytes.saturating_add(aligned);
-    state.sum.add(digest::of_releasing(
-        extent.slab,
-        extent.offset_bytes,
-        &releasing,
-    ));
-    effects.erase(*extent, version);
-    Ok(())
+    reserve_extent(&mut lies_in.alloc, extent).map_err(|error| format!("{extent:?}: {error}"))?;
+    slab::release(state, extent, version, effects)
 }
 
 fn rebuilt(state: &mut State, effects: &mut Effects) -> Result<(), Fault> {

@@ -9,7 +9,7 @@ use crate::alloc::Allocator;
 use crate::digest;
 use crate::effects::{Command, Effects};
 use crate::reply::WaitOn;
-use crate::segment::{Lodgers, Slab, SlabPhase, free_extent};
+use crate::segment::{Lodgers, Releasing, Slab, SlabPhase, free_extent};
 use crate::state::State;
 
 pub(super) fn give(
@@ -23,6 +23,27 @@ pub(super) fn give(
             "{slab:?} brings a registration that was given before"
         ));
     }
+    let slab_bytes = place(state, slab, tenant_id, SlabPhase::Giving)?;
+    state.next.registration = slab.registration.0.saturating_add(1);
+    let tenant = tenant_id.clone();
+    effects.command(
+        slab.agent,
+        Command::SlabGive {
+            slab,
+            tenant,
+            slab_bytes,
+        },
+    );
+    Ok(())
+}
+
+/// A slab of a segment becomes a tenant's. The result is its size in bytes.
+pub(super) fn place(
+    state: &mut State,
+    slab: SlabRef,
+    tenant_id: &TenantId,
+    phase: SlabPhase,
+) -> Result<u64, Fault> {
     let tenant = state
         .tenants
         .get_mut(tenant_id)
@@ -33,30 +54,49 @@ pub(super) fn give(
         .filter(|segment| segment.agent == slab.agent && segment.free.contains(&slab.index))
         .ok_or_else(|| format!("{slab:?} is not free"))?;
     segment.free.remove(&slab.index);
-    let given = Slab {
+    let placed = Slab {
         tenant: tenant_id.clone(),
         registration: slab.registration,
-        phase: SlabPhase::Giving,
+        phase,
         alloc: Allocator::new(segment.slab_bytes),
         releasing: BTreeMap::new(),
         lodgers: Lodgers::default(),
     };
-    segment.slabs.insert(slab.index, given);
+    segment.slabs.insert(slab.index, placed);
     tenant.slabs.insert((slab.agent, slab.segment, slab.index));
-    state.next.registration = slab.registration.0.saturating_add(1);
-    state
-        .sum
-        .add(digest::of_slab(slab, tenant_id, SlabPhase::Giving));
-    let slab_bytes = segment.slab_bytes;
-    let tenant = tenant_id.clone();
-    effects.command(
-        slab.agent,
-        Command::SlabGive {
-            slab,
-            tenant,
-            slab_bytes,
-        },
-    );
+    state.sum.add(digest::of_slab(slab, tenant_id, phase));
+    Ok(segment.slab_bytes)
+}
+
+/// An extent whose bytes are taken waits from now on for its agent to erase it.
+pub(super) fn release(
+    state: &mut State,
+    extent: &Extent,
+    version: Version,
+    effects: &mut Effects,
+) -> Result<(), Fault> {
+    let slab = state
+        .segments
+        .get_mut(&extent.slab.segment)
+        .and_then(|segment| segment.slab_mut(extent.slab))
+        .ok_or_else(|| format!("{extent:?} lies in no known slab"))?;
+    let releasing = Releasing {
+        length_bytes: extent.length_bytes,
+        version,
+    };
+    let former = slab.releasing.insert(extent.offset_bytes, releasing);
+    if former.is_some() {
+        return Err(format!("{extent:?} is being released already"));
+    }
+    let aligned = layout::reserved_bytes(extent.length_bytes)
+        .ok_or_else(|| format!("{extent:?} is too long"))?;
+    state.releasing_bytes = state.releasing_bytes.saturating_add(aligned);
+    state.sum.add(digest::of_releasing(
+        extent.slab,
+        extent.offset_bytes,
+        &releasing,
+    ));
+    effects.erase(*extent, version);
     Ok(())
 }
 

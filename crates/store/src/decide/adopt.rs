@@ -30,7 +30,9 @@ impl Leader {
                 && !rebuild.claimed.contains(id)
         };
         let own = state.agent(agent);
-        known.is_none_or(|known| known == agent)
+        let names = state.agents.len() + self.overlay.names.len();
+        (own.is_some() || names < self.settings.max_agents)
+            && known.is_none_or(|known| known == agent)
             && !self.overlay.agents.contains_key(&agent)
             && own.is_none_or(|own| own.name == *name && own.segments.is_empty())
             && segments.len() == offers.len()

@@ -118,8 +118,7 @@ impl Leader {
     }
 
     /// Whether each of these keys holds a complete object, with the log index that it was judged
-    /// by. Many keys at once are several times faster than one [`crate::Request::Exists`] each. Not
-    /// to be asked of a leader that [`Self::is_unheard`].
+    /// by. Many keys at once are several times faster than one [`crate::Request::Exists`] each.
     ///
     /// # Errors
     /// The refusal that each of them would get.
@@ -128,8 +127,9 @@ impl Leader {
         state: &State,
         tenant: &TenantId,
         keys: &[&Key],
+        now: PoolTime,
     ) -> Result<(Vec<bool>, u64), Refusal> {
-        if self.rebuild.is_some() {
+        if self.rebuild.is_some() || self.is_unheard(now) {
             return Err(rebuild::not_yet());
         }
         let held = match self.tenant(state, tenant, Right::Read) {

@@ -10,8 +10,8 @@ use larder_types::{
     AgentId, Digest, Extent, Key, Memo, PoolTime, Reason, SlabRef, TenantId, Version,
 };
 
+use super::room::Room;
 use super::{Outcome, Stop, refuse};
-use crate::alloc::Allocator;
 use crate::found::{Found, FoundObject, MAX_FOUND};
 use crate::leader::Leader;
 use crate::leader::rebuild::{Stripe, StripeName};
@@ -19,7 +19,6 @@ use crate::objects::ObjectRef;
 use crate::op::Op;
 use crate::reply::{Reply, WaitOn};
 use crate::request::{MAX_REPLICAS, Request, TenantPolicy};
-use crate::segment::{SlabKey, SlabPhase, reserve_extent, slab_key};
 use crate::state::State;
 
 type Stripes = BTreeMap<StripeName, Stripe>;
@@ -55,7 +54,7 @@ impl Leader {
             return refuse(Reason::SessionUnknown, detail);
         }
         rebuild.reporting.insert(*agent, now);
-        let mut plan = Plan::new(state, *agent);
+        let mut plan = Plan::new(state, *agent, self.settings.max_tenants);
         slabs
             .iter()
             .for_each(|(slab, tenant)| plan.slab(*slab, tenant));
@@ -83,13 +82,11 @@ struct Whole<'a> {
 struct Plan<'a> {
     state: &'a State,
     agent: AgentId,
+    max_tenants: usize,
     ops: Vec<Op>,
-    /// Slabs of this page that the state does not have yet.
-    slabs: BTreeMap<SlabKey, (SlabRef, TenantId)>,
+    room: Room<'a>,
     /// Tenants that are made with this page.
     tenants: BTreeSet<TenantId>,
-    /// Allocators as they are after the ops so far.
-    allocs: BTreeMap<SlabKey, Allocator>,
     /// Parts of this page whose replica is not whole yet; their bytes are taken.
     parts: BTreeSet<Extent>,
     /// Keys of which an op says something already.
@@ -97,40 +94,49 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    const fn new(state: &'a State, agent: AgentId) -> Self {
+    const fn new(state: &'a State, agent: AgentId, max_tenants: usize) -> Self {
         Self {
             state,
             agent,
+            max_tenants,
             ops: Vec::new(),
-            slabs: BTreeMap::new(),
+            room: Room::new(state),
             tenants: BTreeSet::new(),
-            allocs: BTreeMap::new(),
             parts: BTreeSet::new(),
             keys: BTreeSet::new(),
         }
     }
 
-    /// Takes a slab over, unless it is known.
+    /// Takes a slab over, unless it is known or of one tenant too many.
     fn slab(&mut self, slab: SlabRef, tenant: &TenantId) {
-        let place = slab_key(slab);
         let segment = self.state.segment(slab.segment);
         let segment = segment.filter(|s| s.agent == self.agent && s.agent == slab.agent);
         let is_free = segment.is_some_and(|segment| segment.free.contains(&slab.index));
-        if !is_free || self.slabs.contains_key(&place) {
+        if !is_free || !self.room.is_new(slab) || !self.has_tenant(tenant) {
             return;
-        }
-        if self.state.tenant(tenant).is_none() && self.tenants.insert(tenant.clone()) {
-            // Whoever administers the pool sets its limits again; nobody can log in as it before.
-            self.ops.push(Op::TenantSet {
-                tenant: tenant.clone(),
-                policy: TenantPolicy::default(),
-            });
         }
         self.ops.push(Op::SlabAdopted {
             slab,
             tenant: tenant.clone(),
         });
-        self.slabs.insert(place, (slab, tenant.clone()));
+        self.room.add(slab, tenant.clone());
+    }
+
+    /// Whether a tenant is there, or could be made.
+    fn has_tenant(&mut self, tenant: &TenantId) -> bool {
+        if self.state.tenant(tenant).is_some() || self.tenants.contains(tenant) {
+            return true;
+        }
+        if self.state.tenants.len() + self.tenants.len() >= self.max_tenants {
+            return false;
+        }
+        self.tenants.insert(tenant.clone());
+        // Whoever administers the pool sets its limits again; nobody can log in as it before.
+        self.ops.push(Op::TenantSet {
+            tenant: tenant.clone(),
+            policy: TenantPolicy::default(),
+        });
+        true
     }
 
     fn extents(&mut self, found: &[Found], stripes: &mut Stripes) {
@@ -139,11 +145,13 @@ impl<'a> Plan<'a> {
         found.sort_by_key(|one| std::cmp::Reverse(one.version));
         for one in found {
             let is_former = one.version.epoch.generation < self.state.generation();
-            let Some(tenant) = self.tenant_of(one.extent.slab) else {
+            let is_own = one.extent.slab.agent == self.agent;
+            let tenant = self.room.tenant_of(one.extent.slab).cloned();
+            let Some(tenant) = tenant.filter(|_| is_own) else {
                 continue;
             };
             // Taken by what an earlier page said, most likely the same.
-            if !is_former || !self.reserve(&one.extent) {
+            if !is_former || !self.room.reserve(&one.extent) {
                 continue;
             }
             match &one.object {
@@ -153,34 +161,6 @@ impl<'a> Plan<'a> {
                 _ => self.erase(one.extent, one.version),
             }
         }
-    }
-
-    fn tenant_of(&self, slab: SlabRef) -> Option<TenantId> {
-        if slab.agent != self.agent {
-            return None;
-        }
-        if let Some((known, tenant)) = self.slabs.get(&slab_key(slab)) {
-            return (*known == slab).then(|| tenant.clone());
-        }
-        let known = self.state.slab(slab)?;
-        (known.phase == SlabPhase::Ready).then(|| known.tenant.clone())
-    }
-
-    /// Takes the bytes, if nothing else has them.
-    fn reserve(&mut self, extent: &Extent) -> bool {
-        let place = slab_key(extent.slab);
-        let alloc = match self.allocs.entry(place) {
-            std::collections::btree_map::Entry::Occupied(held) => held.into_mut(),
-            std::collections::btree_map::Entry::Vacant(none) => {
-                let committed = self.state.slab(extent.slab).map(|slab| slab.alloc.clone());
-                let Some(segment) = self.state.segment(extent.slab.segment) else {
-                    return false;
-                };
-                let fresh = || Allocator::new(segment.slab_bytes);
-                none.insert(committed.unwrap_or_else(fresh))
-            }
-        };
-        reserve_extent(alloc, extent).is_ok()
     }
 
     fn erase(&mut self, extent: Extent, version: Version) {
@@ -251,7 +231,7 @@ impl<'a> Plan<'a> {
         let mut taken = Vec::with_capacity(parts.len());
         for (extent, _) in &parts {
             // Its agent may be lost again.
-            if self.parts.contains(extent) || (self.is_ready(extent) && self.reserve(extent)) {
+            if self.parts.contains(extent) || self.room.reserve(extent) {
                 taken.push(*extent);
             }
         }
@@ -269,13 +249,6 @@ impl<'a> Plan<'a> {
                 .into_iter()
                 .for_each(|extent| self.erase(extent, *version)),
         }
-    }
-
-    fn is_ready(&self, extent: &Extent) -> bool {
-        let own = self.slabs.get(&slab_key(extent.slab));
-        let known = self.state.slab(extent.slab);
-        own.is_some_and(|(slab, _)| *slab == extent.slab)
-            || known.is_some_and(|slab| slab.phase == SlabPhase::Ready)
     }
 
     fn replica(&mut self, whole: Whole<'_>) {

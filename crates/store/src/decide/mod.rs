@@ -16,6 +16,7 @@ mod put_end;
 mod quota;
 mod relief;
 mod remove;
+pub(crate) mod room;
 mod slab;
 mod task;
 mod tenant;

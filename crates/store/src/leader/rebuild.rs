@@ -11,6 +11,7 @@ use larder_types::{
 };
 
 use super::Leader;
+use crate::decide::room::Room;
 use crate::effects::Effects;
 use crate::op::Op;
 use crate::reply::{Refusal, WaitOn};
@@ -166,12 +167,13 @@ impl Leader {
         let Some(rebuild) = self.rebuild.as_deref_mut() else {
             return ops;
         };
+        let mut room = Room::new(state);
         while ops.len() < MAX_GIVEN_UP
             && let Some(((_, _, version, _), stripe)) = rebuild.stripes.pop_first()
         {
             let left = stripe.found.into_values().map(|(extent, _)| extent);
-            // A segment may have been lost meanwhile.
-            let left = left.filter(|extent| state.slab(extent.slab).is_some());
+            // A segment may have been lost meanwhile, and what came later may have the place.
+            let left = left.filter(|extent| room.reserve(extent));
             ops.extend(left.map(|extent| Op::ExtentFound { extent, version }));
         }
         ops
