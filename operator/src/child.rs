@@ -270,7 +270,7 @@ async fn read(context: &Context, key: &ChildKey) -> Result<Option<Value>, Reconc
         .api(context.client.clone(), key.namespace.as_deref());
     let failed = |source| ReconcileError::api("read", key, source);
     let found = api.get_opt(&key.name).await.map_err(failed)?;
-    Ok(found.map(|object| value_of(&object)))
+    Ok(found.map(|object| value_of(key.kind, &object)))
 }
 
 async fn write(context: &Context, child: &Child) -> Result<(), ReconcileError> {
@@ -289,9 +289,16 @@ async fn write(context: &Context, child: &Child) -> Result<(), ReconcileError> {
     Ok(())
 }
 
-/// An object as a value. What cannot be one compares as nothing, so it is written again.
-pub(crate) fn value_of<T: serde::Serialize>(object: &T) -> Value {
-    serde_json::to_value(object).unwrap_or_default()
+/// An object as a value. What cannot be one compares as nothing, so it is written again. The items
+/// of a list do not say what they are, and a watch begins with one: that is added.
+pub(crate) fn value_of(kind: ChildKind, object: &DynamicObject) -> Value {
+    let Ok(mut value) = serde_json::to_value(object) else {
+        return Value::Null;
+    };
+    let resource = kind.resource();
+    value["apiVersion"] = json!(resource.api_version);
+    value["kind"] = json!(resource.kind);
+    value
 }
 
 #[cfg(test)]
@@ -324,6 +331,22 @@ mod tests {
             child(json!({"data": {}})),
         );
         assert!(!covers(&one.body, &two.body));
+    }
+
+    #[test]
+    fn an_item_of_a_list_covers_too() {
+        let key = ChildKey {
+            kind: ChildKind::StatefulSet,
+            namespace: Some("n".to_owned()),
+            name: "s".to_owned(),
+        };
+        let child = Child::new(key, &json!({}), None, json!({"spec": {"replicas": 3}}));
+        let mut item = child.body.clone();
+        let fields = item.as_object_mut().expect("an object");
+        fields.retain(|name, _| !["apiVersion", "kind"].contains(&name.as_str()));
+        let item: DynamicObject = serde_json::from_value(item).expect("as in a list");
+        assert_eq!(item.types, None);
+        assert!(covers(&child.body, &value_of(child.key.kind, &item)));
     }
 
     #[test]

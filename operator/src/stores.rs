@@ -201,7 +201,7 @@ impl Stores {
             standing.extend(
                 found
                     .iter()
-                    .map(|child| (key_of(*kind, child), value_of(&**child))),
+                    .map(|child| (key_of(*kind, child), value_of(*kind, child))),
             );
         }
         standing
@@ -239,7 +239,7 @@ impl Stores {
         if let Some(namespace) = &key.namespace {
             reference = reference.within(namespace);
         }
-        store.get(&reference).map(|child| value_of(&*child))
+        store.get(&reference).map(|child| value_of(key.kind, &child))
     }
 }
 

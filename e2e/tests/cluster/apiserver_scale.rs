@@ -42,7 +42,7 @@ fn quiet(scene: &Scene<'_>) -> Result<()> {
     let nodes = Nodes::add(scene, NODES)?;
     let release = scene.release()?;
     let mut audit = scene.cluster.audit();
-    let _operator = release.start()?;
+    let operator = release.start()?;
     scene.apply(&[nodes.pool("large", None), tenant("team-a", "large")])?;
     until("all nodes to be members", LIMIT, || {
         let members = nodes.members()?;
@@ -80,14 +80,18 @@ fn quiet(scene: &Scene<'_>) -> Result<()> {
         .filter(|write| write.code >= 400 && write.code != 409)
         .collect();
     ensure!(refused.is_empty(), "refused: {refused:?}");
-    // That nothing happens is all there is to see, so this ends with time or with a write.
-    let quiet = Duration::from_secs(quiet_s()?);
-    let started = Instant::now();
-    until("the end of the quiet time", quiet + LIMIT, || {
-        let writes = own(&mut audit, &release)?;
-        ensure!(writes.is_empty(), "written in quiet times: {writes:?}");
-        Ok(Look::holds(started.elapsed() > quiet, "it is quiet"))
+    is_quiet(&mut audit, &release, Duration::from_secs(quiet_s()?))?;
+    drop(operator);
+    let _operator = release.start()?;
+    // Whether there is a root key it finds out by trying to make one.
+    until("the next operator to look", LIMIT, || {
+        let (keys, others): (Vec<_>, Vec<_>) = own(&mut audit, &release)?
+            .into_iter()
+            .partition(|write| write.resource == "secrets" && write.code == 409);
+        ensure!(others.is_empty(), "the next operator wrote: {others:?}");
+        Ok(Look::holds(!keys.is_empty(), "nothing yet"))
     })?;
+    is_quiet(&mut audit, &release, PAUSE)?;
     scene.kubectl(&["delete", "cachepool", "large", "--timeout=120s"])?;
     let (members, left) = (nodes.members()?, scene.list(&["cachenodes"])?.len());
     ensure!(
@@ -102,6 +106,16 @@ fn quiet(scene: &Scene<'_>) -> Result<()> {
         counts(&writes)
     );
     Ok(())
+}
+
+/// That nothing happens is all there is to see, so this ends with time or with a write.
+fn is_quiet(audit: &mut Audit, release: &Release<'_>, quiet: Duration) -> Result<()> {
+    let started = Instant::now();
+    until("the end of the quiet time", quiet + LIMIT, || {
+        let writes = own(audit, release)?;
+        ensure!(writes.is_empty(), "written in quiet times: {writes:?}");
+        Ok(Look::holds(started.elapsed() > quiet, "it is quiet"))
+    })
 }
 
 fn counts(writes: &[Write]) -> BTreeMap<String, usize> {

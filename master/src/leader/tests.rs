@@ -181,8 +181,8 @@ impl Bench {
             segments: vec![SegmentOffer {
                 ordinal: 0,
                 generation: SegmentGeneration(1),
-                slabs: 1,
-                slab_bytes: 1 << 20,
+                slabs: 4,
+                slab_bytes: 16 << 20,
                 numa: 0,
             }],
             highest_epoch: core.leader.epoch(),
