@@ -12,6 +12,7 @@ use crate::bytes_text::parse_bytes;
 
 mod administration;
 mod inspection;
+mod values;
 
 pub(crate) use administration::{
     Administration, Drain, DrainWait, DrainedAgent, Explain, NamedSnapshot, Promote, Quota,
@@ -19,6 +20,8 @@ pub(crate) use administration::{
 };
 
 pub(crate) use inspection::Inspect;
+pub(crate) use values::Sections;
+use values::{parse_duration, parse_pin, parse_sections};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -354,13 +357,6 @@ pub(crate) struct Up {
     pub(crate) master_sections: Option<Sections>,
 }
 
-/// Sections of a configuration by name.
-pub(crate) type Sections = serde_json::Map<String, serde_json::Value>;
-
-fn parse_sections(text: &str) -> Result<Sections, serde_json::Error> {
-    serde_json::from_str(text)
-}
-
 /// Arguments of the programs that `up` starts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunProgram {
@@ -370,43 +366,6 @@ pub(crate) struct RunProgram {
     /// Stop when standard input ends: it does when whoever started this dies.
     #[arg(long)]
     pub(crate) until_stdin_ends: bool,
-}
-
-/// Reads a time with its unit.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a time; write for example 500ms, 5s or 2m");
-    let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(unit_at);
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let unit_ms = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        _ => return Err(wrong()),
-    };
-    match number.checked_mul(unit_ms) {
-        // A day is more than any call takes, and less than timers can do.
-        Some(ms @ 1..=86_400_000) => Ok(Duration::from_millis(ms)),
-        _ => Err(format!("'{text}' is out of range; give 1ms to 1440m")),
-    }
-}
-
-/// Reads a pin.
-fn parse_pin(text: &str) -> Result<Pin, String> {
-    match text.split_once('=') {
-        None if text == "hard" => Ok(Pin::Hard),
-        None if text == "none" => Ok(Pin::None),
-        // The pool says for how long.
-        None if text == "soft" => Ok(Pin::Soft { ttl_ms: 0 }),
-        Some(("soft", time)) => {
-            let ttl_ms = parse_duration(time)?.as_millis();
-            let ttl_ms = u64::try_from(ttl_ms).map_err(|error| error.to_string())?;
-            Ok(Pin::Soft { ttl_ms })
-        }
-        _ => Err(format!(
-            "'{text}' is not a pin; write hard, soft, soft=10m or none"
-        )),
-    }
 }
 
 #[cfg(test)]
@@ -445,34 +404,6 @@ mod tests {
             panic!("another command")
         };
         assert_eq!(explain.tenant, None);
-    }
-
-    #[test]
-    fn times_need_a_unit_and_a_sane_size() {
-        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
-        for wrong in [
-            "",
-            "5",
-            "s",
-            "5h",
-            "-1s",
-            "0s",
-            "99999999999999999999s",
-            "1441m",
-        ] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn pins_are_read() {
-        assert_eq!(parse_pin("hard"), Ok(Pin::Hard));
-        assert_eq!(parse_pin("soft"), Ok(Pin::Soft { ttl_ms: 0 }));
-        assert_eq!(parse_pin("soft=2m"), Ok(Pin::Soft { ttl_ms: 120_000 }));
-        for wrong in ["", "hard=1s", "soft=", "soft=5", "firm"] {
-            assert!(parse_pin(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]

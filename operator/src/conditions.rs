@@ -88,15 +88,17 @@ pub fn merge(
     list
 }
 
-/// The conditions whose status or reason is new: each is an event. So is each loss of objects.
+/// The conditions whose status or reason is new: each is an event. So is each loss of objects, and
+/// each generation that a pool was made again in.
 #[must_use]
 pub fn changed<'a>(old: &[Condition], wanted: &'a [Wanted]) -> Vec<&'a Wanted> {
+    let tells_each = |reason| matches!(reason, Reason::ObjectsLost | Reason::InventoryTaken);
     let is_new = |want: &&Wanted| {
         !old.iter().any(|one| {
             one.type_ == want.condition.text()
                 && one.status == want.status_text()
                 && one.reason == want.reason.text()
-                && (want.reason != Reason::ObjectsLost || one.message == want.message)
+                && (!tells_each(want.reason) || one.message == want.message)
         })
     };
     wanted.iter().filter(is_new).collect()

@@ -178,9 +178,31 @@ pub struct StatusDocument {
     /// Whether that is more than there is.
     #[serde(default)]
     pub overcommitted: bool,
+    /// Which life of the pool's log it is.
+    #[serde(default)]
+    pub epoch: EpochDocument,
+    /// Agents that a master has taken in.
+    #[serde(default)]
+    pub agents: u64,
+    /// Whether this generation was made from what agents held, or is being made.
+    #[serde(default)]
+    pub of_inventory: bool,
+    /// Whether it is being made now.
+    #[serde(default)]
+    pub rebuilding: bool,
+    /// Meanwhile, how many agents have told everything that they hold.
+    #[serde(default)]
+    pub agents_told: Option<u64>,
     /// How the cache has done lately.
     #[serde(default)]
     pub signals: SignalsDocument,
+}
+
+/// What of an epoch concerns people: its terms are elections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct EpochDocument {
+    /// Counts up whenever the pool is made again.
+    pub generation: u64,
 }
 
 /// How the cache of a master has done over about five minutes; each is absent while it is not

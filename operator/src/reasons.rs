@@ -81,6 +81,8 @@ pub enum ConditionType {
     QuotaOvercommitted,
     /// The tenants whose events are published exist.
     EventsPublished,
+    /// The masters lost their log, or its end, and made the pool again from what agents hold.
+    RecoveredFromInventory,
     /// It serves.
     Ready,
 }
@@ -101,6 +103,7 @@ impl ConditionType {
             Self::TenantsBound => "TenantsBound",
             Self::QuotaOvercommitted => "QuotaOvercommitted",
             Self::EventsPublished => "EventsPublished",
+            Self::RecoveredFromInventory => "RecoveredFromInventory",
             Self::Ready => "Ready",
         }
     }
@@ -251,6 +254,16 @@ reasons! {
     EventTenantUnknown Warning ["CachePool" EventsPublished "False"]
         "spec.events.zmq names ids that no accepted CacheTenant has. Their endpoints are open and \
          silent until there is one; correct the id, or make the CacheTenant.";
+    InventoryTaken Warning ["CachePool" RecoveredFromInventory "True"]
+        "The masters had lost their log, or its end, and made the pool again from what its agents \
+         held; the message says which generation of the pool that was. Every complete object of an \
+         agent that lived was found again. What no agent knows is gone: pins that were set after \
+         the put, and tasks; and removals of the last moments may have been undone. It stands for \
+         as long as that generation does. Give masters volumes (spec.masters.storage) if they have \
+         none; with several masters or oplog.sync Always a loss of power takes less.";
+    Rebuilding Warning ["CachePool" RecoveredFromInventory "False"]
+        "The masters lost their log, or its end, and make the pool again from what its agents \
+         hold. Calls hear Starting and wait until then, about ten seconds. It goes on by itself.";
 }
 
 /// The table as the page `docs/conditions.md`.

@@ -534,6 +534,42 @@ proptest! {
 }
 
 #[test]
+fn a_generation_tells_how_it_came_to_be() {
+    for generation in [1, 4] {
+        // From a snapshot a pool begins above 1.
+        assert!(!State::new(generation).is_of_inventory());
+    }
+    let holder = Holder::new(0);
+    let case = Case {
+        agents: 1,
+        puts: Vec::new(),
+        page: 1,
+        has_base: true,
+        turns: Vec::new(),
+        gone: None,
+    };
+    let mut pool = Pool::new(&case);
+    assert!(pool.state.is_rebuilding() && pool.state.is_of_inventory());
+    assert_eq!(pool.leader.agents_told(&pool.state), Some(0));
+    assert!(pool.ask(&holder.mount()).is_ok());
+    while pool.commit() {}
+    assert_eq!(pool.leader.agents_told(&pool.state), Some(0), "it tells");
+    let mut last = holder;
+    last.begin(1);
+    for page in std::mem::take(&mut last.pages) {
+        assert!(pool.ask(&page).is_ok());
+        while pool.commit() {}
+    }
+    assert_eq!(pool.leader.agents_told(&pool.state), Some(1));
+    while pool.state.is_rebuilding() {
+        pool.tick(100);
+        while pool.commit() {}
+    }
+    assert!(pool.state.is_of_inventory());
+    assert_eq!(pool.leader.agents_told(&pool.state), None);
+}
+
+#[test]
 fn who_comes_after_the_end_starts_from_nothing() {
     let mut pool = Pool::new(&lone(false));
     for _ in 0..101 {
@@ -571,6 +607,7 @@ fn an_agent_that_stops_telling_is_lost_whole() {
     }
     assert!(pool.ask(&holder.pages[0].clone()).is_ok() && pool.commit());
     assert!(pool.state.slab(extent.slab).is_some());
+    assert_eq!(pool.leader.agents_told(&pool.state), Some(0));
     for _ in 0..120 {
         pool.tick(100);
         while pool.commit() {}

@@ -1,22 +1,20 @@
-//! Clients at full rate: writers with batches of 64 keys, and readers.
+//! Clients at full rate: writers with batches of 64 keys, and a reader for each.
 //!
-//! Writers judge what they read of their own keys. Readers are handed keys that stay as they are
-//! and read them all the time, whatever the writers wait for.
+//! Writers judge what they read of their own keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use larder_client::{
-    Attributes, Client, ClientOptions, Credential, Key, Pin, PutMode, PutOptions, Reason,
-};
+use larder_client::{Attributes, Client, ClientOptions, Credential, Key, Pin, PutMode, PutOptions};
 use larder_sim::history::{Call, Operation, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::chaos::ledger::{Ledger, Span, Verdict, value};
-use crate::chaos::record::{Record, got, written};
+use crate::chaos::ledger::{Ledger, Span, value};
+use crate::chaos::reader::{Known, Reader, Seen};
+use crate::chaos::record::{Record, written};
 use crate::chaos::tally::Tally;
 use crate::chaos::{Dice, Plan, now_ns};
 use crate::pool::Pool;
@@ -26,13 +24,11 @@ pub const BATCH: usize = 64;
 /// The deadline of every call of the load.
 pub const DEADLINE: Duration = Duration::from_secs(2);
 /// Keys of a batch of gets or upserts.
-const SMALL_BATCH: usize = 16;
+pub(super) const SMALL_BATCH: usize = 16;
 /// Every key of this many may be upserted; the others stay as they are.
 const CHANGING: usize = 4;
 /// Batches on their way to a reader. It falls behind and misses some; it need not see all.
 const HANDED: usize = 64;
-/// Keys that a reader knows, at most.
-const KNOWN: usize = 4_096;
 /// The tenant of the load; what it puts is pinned, so that no eviction looks like a loss.
 pub const TENANT: &str = "load";
 /// The tenant whose objects fill the pool and are evicted.
@@ -217,14 +213,6 @@ struct Writer {
     hand: mpsc::Sender<Vec<Known>>,
 }
 
-/// A key that stays as it is.
-#[derive(Clone, Debug)]
-struct Known {
-    key: String,
-    seed: u64,
-    acknowledged_ns: u64,
-}
-
 impl Writer {
     async fn run(mut self, stop: watch::Receiver<bool>) -> Result<(Ledger, Tally, Record)> {
         for turn in 0_u64.. {
@@ -329,145 +317,6 @@ impl Writer {
             record: &mut self.record,
         };
         seen.judge(&self.client, &some, &self.spans).await?;
-        Ok(())
-    }
-}
-
-/// Where what a reader sees is taken down.
-#[derive(Debug)]
-pub struct Seen<'a> {
-    /// What it may be.
-    pub ledger: &'a mut Ledger,
-    /// What it was.
-    pub tally: &'a mut Tally,
-    /// All of it.
-    pub record: &'a mut Record,
-}
-
-impl Seen<'_> {
-    /// Reads keys and judges them; those that could not be read come back.
-    ///
-    /// # Errors
-    /// If a key is too long.
-    pub async fn judge(
-        self,
-        client: &Client,
-        some: &[usize],
-        spans: &watch::Receiver<Span>,
-    ) -> Result<Vec<usize>> {
-        let names: Vec<String> = some.iter().map(|at| self.ledger.key(*at)).collect();
-        let keys: Result<Vec<Key>> = names.iter().map(|name| key(name)).collect();
-        let calls = names.iter().map(|name| (name.as_str(), Call::Get));
-        let open = self.record.begin(calls)?;
-        let start = Instant::now();
-        let read = client.get_batch(keys?).await;
-        let took_ms = start.elapsed().as_secs_f64() * 1e3;
-        self.record.end(open, read.iter().map(got))?;
-        self.ledger.forgive(*spans.borrow());
-        let mut failed = Vec::new();
-        for (at, result) in some.iter().zip(read) {
-            self.tally.gets += 1;
-            let verdict = match &result {
-                Ok(bytes) => self.ledger.judge(*at, Some(bytes)),
-                Err(error) if error.reason() == Some(Reason::NotFound) => {
-                    self.ledger.judge(*at, None)
-                }
-                Err(error) => {
-                    self.tally.gets_failed += 1;
-                    self.tally.error("get", error);
-                    failed.push(*at);
-                    continue;
-                }
-            };
-            self.tally.longest_get_ms = self.tally.longest_get_ms.max(took_ms);
-            self.tally.verdict(&self.ledger.key(*at), &verdict);
-        }
-        Ok(failed)
-    }
-}
-
-struct Reader {
-    client: Client,
-    dice: Dice,
-    tally: Tally,
-    record: Record,
-    spans: watch::Receiver<Span>,
-    handed: mpsc::Receiver<Vec<Known>>,
-    known: Vec<Known>,
-}
-
-impl Reader {
-    async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<(Tally, Record)> {
-        while !*stop.borrow() {
-            if self.known.is_empty() {
-                tokio::select! {
-                    handed = self.handed.recv() => match handed {
-                        Some(some) => self.learn(some),
-                        None => break,
-                    },
-                    _ = stop.changed() => break,
-                }
-                continue;
-            }
-            while let Ok(some) = self.handed.try_recv() {
-                self.learn(some);
-            }
-            self.read().await?;
-        }
-        Ok((self.tally, self.record))
-    }
-
-    fn learn(&mut self, some: Vec<Known>) {
-        for one in some {
-            if self.known.len() < KNOWN {
-                self.known.push(one);
-            } else {
-                let at = self.dice.place(KNOWN);
-                self.known[at] = one;
-            }
-        }
-    }
-
-    async fn read(&mut self) -> Result<()> {
-        let length = self.known.len();
-        let picked: Vec<Known> = (0..SMALL_BATCH)
-            .map(|_| self.known[self.dice.place(length)].clone())
-            .collect();
-        let keys: Result<Vec<Key>> = picked.iter().map(|one| key(&one.key)).collect();
-        let calls = picked.iter().map(|one| (one.key.as_str(), Call::Get));
-        let open = self.record.begin(calls)?;
-        let start = Instant::now();
-        let read = self.client.get_batch(keys?).await;
-        let took_ms = start.elapsed().as_secs_f64() * 1e3;
-        self.record.end(open, read.iter().map(got))?;
-        let span = *self.spans.borrow();
-        for (one, result) in picked.into_iter().zip(read) {
-            self.tally.gets += 1;
-            let verdict = match result {
-                Ok(bytes) if bytes == value(one.seed) => Verdict::Right,
-                Ok(_) => Verdict::Wrong,
-                Err(error) if error.reason() == Some(Reason::NotFound) => {
-                    let before = self.known.len();
-                    self.known.retain(|known| known.key != one.key);
-                    match span.holds(one.acknowledged_ns) {
-                        // It is told once.
-                        _ if self.known.len() == before => Verdict::Right,
-                        true => Verdict::Undone,
-                        false => Verdict::Lost,
-                    }
-                }
-                Err(error) => {
-                    self.tally.gets_failed += 1;
-                    self.tally.error("get", &error);
-                    let (key, after) = (&one.key, start.elapsed());
-                    self.tally
-                        .finding(format!("get of {key} failed after {after:?}: {error}"));
-                    continue;
-                }
-            };
-            self.tally.longest_get_ms = self.tally.longest_get_ms.max(took_ms);
-            self.tally.verdict(&one.key, &verdict);
-        }
         Ok(())
     }
 }

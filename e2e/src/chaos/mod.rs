@@ -8,25 +8,30 @@
 //! scene    a pool with all of that
 //! ledger   what one writer knows of its own keys, and what a read of them may return
 //! record   all that clients saw, for the history checker of crates/sim
-//! load     writers and readers          probe   a client that puts one key after another
+//! load     writers, and all clients of a round
+//! reader   reads what writers hand it   probe   a client that puts one key after another
 //! filler   keeps the pool at its high watermark
 //! tally    what they did and found
 //! masters  who leads, who follows; signals to their processes
-//! round    one injection: load, fault, first put, healing, judgement
-//! inject   what each fault does
+//! round    one injection: load, fault, first put, healing
+//! inject   what each fault does         cuts    those that cut masters off
+//! judgement  what is left is read, removed and judged
 //! report   the figures of all rounds as lines
 //! ```
 
+mod cuts;
 pub mod fault;
 pub mod faults;
 pub mod filler;
 mod inject;
+mod judgement;
 pub mod ledger;
 pub mod load;
 pub mod masters;
 pub mod network;
 mod pool_file;
 mod probe;
+mod reader;
 pub mod record;
 pub mod report;
 pub mod round;

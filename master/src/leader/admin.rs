@@ -169,6 +169,8 @@ impl<L: Log> Leading<L> {
             "sessions": self.links.clients(),
             "objects": core.state.objects(),
             "rebuilding": core.state.is_rebuilding(),
+            "of_inventory": core.state.is_of_inventory(),
+            "agents_told": core.leader.agents_told(&core.state),
             "release": core.state.version(),
             "capacity_bytes": core.state.capacity_bytes(),
             "used_bytes": core.state.used_bytes(),

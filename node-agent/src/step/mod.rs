@@ -6,6 +6,7 @@
 
 mod gate;
 mod inventory;
+mod leave;
 mod link;
 mod pace;
 mod probe;

@@ -25,6 +25,7 @@ pub mod apply;
 pub mod build;
 pub mod events;
 pub mod observe;
+pub mod recovery;
 pub mod release;
 mod scale_in;
 pub mod signals;
@@ -137,7 +138,11 @@ async fn steps(pool: &CachePool, context: &Context) -> Result<Action, ReconcileE
     }
     context.failures.clear(&key(pool));
     // Somebody waits for a node to leave, and only the master knows when it is empty.
-    let is_settled = is_ready && !outcome.is_scaling_in() && !more;
+    let is_rebuilt = !seen
+        .master
+        .view()
+        .is_some_and(|view| view.status.rebuilding);
+    let is_settled = is_ready && !outcome.is_scaling_in() && !more && is_rebuilt;
     Ok(Action::requeue(pause(is_settled, &seen)))
 }
 

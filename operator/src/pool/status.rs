@@ -5,7 +5,7 @@ use larder_crds::{CachePool, CachePoolStatus, MastersStatus, NodesStatus, Phase,
 
 use super::build::Owner;
 use super::observe::{MasterSeen, Seen, ready_agents};
-use super::{events, scale_in, signals};
+use super::{events, recovery, scale_in, signals};
 use crate::conditions::{Wanted, changed, is_true, merge, named};
 use crate::context::Context;
 use crate::error::ReconcileError;
@@ -112,7 +112,9 @@ pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
     let mut wanted = vec![accepted, master, masters, nodes, scale_in, serves];
     let roll = seen.roll();
     wanted.extend(roll.map(|roll| masters::condition(&seen.id, &roll)));
-    wanted.extend(seen.master.view().map(overcommit_condition));
+    let view = seen.master.view();
+    wanted.extend(view.map(overcommit_condition));
+    wanted.extend(view.and_then(|view| recovery::condition(&view.status)));
     wanted
 }
 
@@ -246,10 +248,13 @@ pub fn next(
     let old = pool.status.clone().unwrap_or_default();
     let generation = pool.metadata.generation;
     let mut conditions = merge(&old.conditions, wanted, generation, now);
-    // The one condition of ours that says nothing about most pools.
-    let published = ConditionType::EventsPublished;
-    if matches!(outcome, Outcome::Applied(_)) && !wanted.iter().any(|w| w.condition == published) {
-        conditions.retain(|one| one.type_ != published.text());
+    // Conditions of ours that say nothing about most pools. What is not known now stays.
+    if matches!(outcome, Outcome::Applied(_)) {
+        let mut rare = vec![ConditionType::EventsPublished];
+        let recovered = ConditionType::RecoveredFromInventory;
+        rare.extend(seen.master.view().map(|_| recovered));
+        rare.retain(|kind| !wanted.iter().any(|one| one.condition == *kind));
+        conditions.retain(|one| !rare.iter().any(|kind| one.type_ == kind.text()));
     }
     let id = PoolId::of(pool);
     let (ready, desired) = match outcome {

@@ -12,6 +12,7 @@ mod master_rolls;
 mod master_settings;
 mod merge;
 mod quotas;
+mod recovery;
 mod snapshots;
 mod troubles;
 mod world;

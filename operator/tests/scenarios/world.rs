@@ -55,6 +55,8 @@ pub(crate) struct MasterState {
     pub(crate) refuses: Option<u16>,
     /// How the cache does.
     pub(crate) signals: SignalsDocument,
+    /// What it says of the pool's life: the epoch, and how it came to be.
+    pub(crate) life: StatusDocument,
     /// Whether calls fail.
     pub(crate) is_silent: bool,
     /// With `Some` no master leads, and so many of three answer.
@@ -174,6 +176,7 @@ impl MasterApi for FakeMaster {
                         guaranteed_bytes: guaranteed,
                         overcommitted: guaranteed > CAPACITY,
                         signals: state.signals.clone(),
+                        ..state.life.clone()
                     },
                     masters: state.masters(pool),
                     quotas: quotas

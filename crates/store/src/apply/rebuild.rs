@@ -19,6 +19,22 @@ const NUMBERS_SHIFT: u32 = 20;
 /// Generations after which numbers begin anew.
 const NUMBERS_MASK: u64 = 0xfff;
 
+/// The first number that a generation gives which is made again.
+fn first_number(generation: u64) -> u32 {
+    u32::try_from((generation & NUMBERS_MASK) << NUMBERS_SHIFT | 1).unwrap_or(1)
+}
+
+impl State {
+    /// Whether this generation was made from what agents held, or is being made. The numbers tell
+    /// it that it gives: a pool that begins, from a snapshot too, gives them from 1 on. So does one
+    /// of 4,096 generations that follow each other, which is not told from one that begins.
+    #[must_use]
+    pub fn is_of_inventory(&self) -> bool {
+        let first = first_number(self.generation);
+        first > 1 && self.next.agent >= first
+    }
+}
+
 pub(super) fn dispatch(state: &mut State, op: &Op, effects: &mut Effects) -> Result<(), Fault> {
     match op {
         Op::PoolRebuilding {
@@ -43,7 +59,7 @@ fn rebuilding(state: &mut State, generation: u64, knows_agents: bool) -> Result<
     let former_head = state.head_hash();
     let mut next = State::new(generation);
     next.sum.take(next.head_hash());
-    let first = u32::try_from((generation & NUMBERS_MASK) << NUMBERS_SHIFT | 1).unwrap_or(1);
+    let first = first_number(generation);
     next.next.agent = state.next.agent.max(first);
     next.next.segment = state.next.segment.max(first);
     next.rebuilding = true;

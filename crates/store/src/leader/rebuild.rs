@@ -17,7 +17,7 @@ use crate::op::Op;
 use crate::reply::{Refusal, WaitOn};
 use crate::request::Request;
 use crate::soft::Contact;
-use crate::state::State;
+use crate::state::{Agent, State};
 
 /// An agent that says nothing more for so long, in ms, is not waited for.
 const STALL_MS: u64 = 5_000;
@@ -133,6 +133,16 @@ pub(crate) fn not_yet() -> Refusal {
 }
 
 impl Leader {
+    /// While the pool is made again, how many agents have told everything that they hold.
+    #[must_use]
+    pub fn agents_told(&self, state: &State) -> Option<usize> {
+        let rebuild = self.rebuild.as_deref()?;
+        let has_told = |(id, agent): &(AgentId, &Agent)| {
+            !agent.segments().is_empty() && !rebuild.reporting.contains_key(id)
+        };
+        Some(state.agents().filter(has_told).count())
+    }
+
     /// What [`Leader::tick`] does meanwhile: nothing but to look whether all is found.
     pub(crate) fn rebuild_tick(&mut self, state: &State, now: PoolTime) -> Vec<Op> {
         let mut ops = self.lost_agents(state, now);
