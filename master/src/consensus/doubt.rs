@@ -85,7 +85,7 @@ async fn go_on(
         "a majority of the masters lost its power: they go on with the longest log that is left, \
          and with what agents know of the rest"
     );
-    desk.lost_tail.store(true, Ordering::Relaxed);
+    desk.loses_tail();
     desk.is_doubtful.store(false, Ordering::Relaxed);
     doubt.send_replace(Doubt::Settled);
 }

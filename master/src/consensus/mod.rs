@@ -28,6 +28,7 @@ mod identity;
 mod keeper;
 mod lease;
 mod link;
+mod lost_tail;
 mod machine;
 mod membership;
 mod message;

@@ -268,7 +268,8 @@ struct Open {
     log: Log<AnyDisk>,
     recovered: Recovered,
     is_doubtful: bool,
-    lost_tail: bool,
+    /// The term as of which the end of the log may be lost.
+    lost_tail: Option<u64>,
 }
 
 /// Opens the log and makes the state of it. Blocks for as long as that takes.
@@ -277,7 +278,7 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
     let number = identity::load(&mut disk, settings.seed)?;
     let (mut log, opened) = Log::open(disk, settings.log, settings.boot)?;
     let mut is_doubtful = opened.trust != Trust::Whole;
-    let mut lost_tail = false;
+    let mut lost_tail = None;
     if let Some(torn) = &opened.torn {
         let (segment, bytes) = (&torn.segment, torn.bytes);
         let what = "the end of the log was cut: it was not written whole";
@@ -293,7 +294,7 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
         tracing::warn!("this machine lost its power: agents are asked for puts of the last moment");
         log.settle_doubt()?;
         is_doubtful = false;
-        lost_tail = !trusts_all;
+        lost_tail = (!trusts_all).then(|| log.vote().map_or(0, |vote| vote.term));
     }
     if let Some(applied) = recovered.applied
         && log.last().is_none_or(|last| last.index < applied.index)

@@ -277,7 +277,7 @@ impl<T: Transport> Parts<T> {
                 if !log.commit_alone(ops, &mut state).await? {
                     return Ok(self.deposed(log, state, term));
                 }
-                replica.desk().tail_is_sought();
+                replica.desk().tail_is_sought_in(term);
                 tracing::info!(generation = state.generation(), "{begin}");
             }
             let mut leading = self.leading(term, state, log)?;
