@@ -51,6 +51,8 @@ pub(crate) use desk::{PeerDesk, PeerSession};
 pub use error::ConsensusError;
 pub(crate) use feed::{Feed, Input, Standing};
 #[cfg(feature = "sim")]
+pub(crate) use keeper::SyncPause;
+#[cfg(feature = "sim")]
 pub(crate) use link::{Link, TransportError};
 pub(crate) use link::{TcpTransport, Transport};
 pub(crate) use message::{PeerAnswer, PeerCall};

@@ -16,6 +16,8 @@ use super::assembly::Parts;
 use super::desk::{Heard, PeerDesk};
 use super::doubt::Doubt;
 use super::feed::{Feed, ServerMetrics, Standing};
+#[cfg(any(test, feature = "sim"))]
+use super::keeper::SyncPause;
 use super::keeper::{COMMANDS_LENGTH, Command, Syncs, keep};
 use super::lease::Rounds;
 use super::link::Transport;
@@ -51,13 +53,13 @@ pub(crate) struct ReplicaSettings {
 }
 
 /// Where the keeper of the log runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum Home {
     /// On a thread of its own.
     Thread,
-    /// On the caller's runtime: for tests, whose disks are memory.
+    /// On the caller's runtime: for tests, whose disks are memory. A sync takes so long.
     #[cfg(any(test, feature = "sim"))]
-    Task,
+    Task(SyncPause),
 }
 
 /// A running replica. Dropped, its tasks end as in a kill.
@@ -117,7 +119,7 @@ impl Replica {
                 .await
                 .map_err(SnapshotsError::from)?,
             #[cfg(any(test, feature = "sim"))]
-            Home::Task => opening(),
+            Home::Task(_) => opening(),
         };
         let Open {
             number,
@@ -339,10 +341,10 @@ fn spawn_keeper(
     received: mpsc::Receiver<Command>,
     written: Written,
 ) -> Result<(), ConsensusError> {
-    let syncs = match home {
+    let syncs = match &home {
         Home::Thread => Syncs::Beside,
         #[cfg(any(test, feature = "sim"))]
-        Home::Task => Syncs::Inline,
+        Home::Task(pause) => Syncs::Played(Arc::clone(pause)),
     };
     let keeping = async move {
         if let Err(error) = keep(log, (policy, syncs, synced), received, written).await {
@@ -351,7 +353,7 @@ fn spawn_keeper(
         }
     };
     #[cfg(any(test, feature = "sim"))]
-    if home == Home::Task {
+    if matches!(home, Home::Task(_)) {
         tokio::spawn(keeping);
         return Ok(());
     }

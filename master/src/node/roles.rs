@@ -244,8 +244,8 @@ impl<T: Transport> Parts<T> {
             flaw: ground.flaw,
         };
         let (volume, clock) = (Arc::clone(&ground.volume), Arc::clone(&ground.clock));
-        let transport = ground.transport.clone();
-        let started = Replica::start(settings, volume, transport, clock, ground.home).await?;
+        let (transport, home) = (ground.transport.clone(), ground.home.clone());
+        let started = Replica::start(settings, volume, transport, clock, home).await?;
         known(&started.state, started.replica.release())?;
         self.desk.send_replace(Some(started.replica.desk().clone()));
         let standby = Standby::new(started.feed, started.state, 0, ground.flaw);
