@@ -24,7 +24,7 @@ use crate::consensus::{
 };
 use crate::event::Event;
 use crate::events::{Events, zmq};
-use crate::flaw::Flaw;
+use crate::flaw::{Flaw, Mistake};
 use crate::leader::{Ended, Keys, Leading, Rules};
 use crate::metrics::MasterMetrics;
 use crate::ready_file::{self, Addrs};
@@ -349,13 +349,17 @@ impl<T: Transport> Parts<T> {
             session_key,
         };
         let config = &self.config;
+        let mut settings = config.settings();
+        if self.ground.flaw.is(Mistake::ServesUnheard) {
+            settings.inventory_wait_ms = 0;
+        }
         let rules = Rules {
             pool: config.pool.clone(),
             name: config.name.clone(),
             incarnation: self.incarnation,
             replica_factor: config.replica_factor,
             session_token_ms: config.session_token_ms,
-            settings: config.settings(),
+            settings,
             seed: (self.ground.seeds)(),
             flaw: self.ground.flaw,
         };

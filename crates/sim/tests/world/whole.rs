@@ -56,13 +56,14 @@ fn nothing_acknowledged_is_lost() {
 
 /// Mistakes, and within how many seeds some check finds each. No check was made for one of them.
 /// `Mistake::PromiseForgotten` is not among them: 300 seeds do not find it, but a unit test does.
-const MISTAKES: [(PoolMistake, u64); 9] = [
+const MISTAKES: [(PoolMistake, u64); 10] = [
     (PoolMistake::Master(Mistake::ToldBeforeCommitted), 20),
     (PoolMistake::Master(Mistake::ToldBeforeDurable), 300),
     (PoolMistake::Master(Mistake::LeaseUnchecked), 60),
     (PoolMistake::Master(Mistake::TailTrusted), 800),
     (PoolMistake::Master(Mistake::ReplayDiffers), 5),
     (PoolMistake::Master(Mistake::TermLivedTwice), 100),
+    (PoolMistake::Master(Mistake::ServesUnheard), 60),
     (PoolMistake::WallClock, 120),
     (PoolMistake::RemovesAgain, 20),
     (PoolMistake::EpochForgotten, 5),
