@@ -23,12 +23,14 @@ pub enum Mistake {
     ReplayDiffers,
     /// After a restart it goes on as the leader of the term in which it led.
     TermLivedTwice,
+    /// A pool that is made again, or that begins, is served before any agent was heard.
+    ServesUnheard,
 }
 
 #[cfg(feature = "sim")]
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ToldBeforeCommitted,
         Self::ToldBeforeDurable,
         Self::LeaseUnchecked,
@@ -36,6 +38,7 @@ impl Mistake {
         Self::TailTrusted,
         Self::ReplayDiffers,
         Self::TermLivedTwice,
+        Self::ServesUnheard,
     ];
 }
 

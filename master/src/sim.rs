@@ -28,8 +28,8 @@ use crate::config::{Config, TenantConfig};
 use crate::connection::hello::ask_leader;
 use crate::connection::{End, Session, Understood, pass_on};
 use crate::consensus::{
-    ConsensusError, Home, Link, Member, PeerAnswer, PeerCall, PeerDesk, PeerSession, Transport,
-    TransportError,
+    ConsensusError, Home, Link, Member, PeerAnswer, PeerCall, PeerDesk, PeerSession, SyncPause,
+    Transport, TransportError,
 };
 use crate::event::{AdminAsk, ConnectionId, Event};
 use crate::flaw::Flaw;
@@ -63,6 +63,9 @@ pub struct SimSettings {
 pub type SimVolume = Arc<dyn Fn() -> Result<Box<dyn Disk + Send + Sync>, DiskError> + Send + Sync>;
 /// The clock of its machine, in ms.
 pub type SimClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// How long a sync of its disk takes that is begun now.
+pub type SimSync = SyncPause;
 
 /// A way to the other masters: bytes there and bytes back.
 pub trait PeerWay: Clone + Send + Sync + 'static {
@@ -129,6 +132,8 @@ pub enum Told {
 pub struct Look {
     /// The generation of its state.
     pub generation: u64,
+    /// Whether its pool is being made again from what agents hold.
+    pub is_rebuilding: bool,
     /// Whether it serves as the leader.
     pub leads: bool,
     /// The term in which it is certain to lead alone.
@@ -146,6 +151,7 @@ pub fn master<W: PeerWay>(
     settings: SimSettings,
     volume: SimVolume,
     clock: SimClock,
+    sync: SimSync,
     way: W,
 ) -> (Door, impl Future<Output = Result<(), MasterError>>) {
     let (sender, mut events) = mpsc::channel(EVENTS_LENGTH);
@@ -168,7 +174,7 @@ pub fn master<W: PeerWay>(
             volume,
             transport: Ways(way),
             clock,
-            home: Home::Task,
+            home: Home::Task(sync),
             boot: settings.boot,
             seeds: Arc::new(seeds),
             release: settings.release,
@@ -325,6 +331,7 @@ impl Door {
         let findings = findings.into_iter().flatten().filter_map(Value::as_str);
         Some(Look {
             generation: number("generation")?,
+            is_rebuilding: told.get("rebuilding").and_then(Value::as_bool)?,
             leads: told.get("leads").and_then(Value::as_bool)?,
             certain_term: number("certain_term"),
             applied: number("term").zip(number("index")),
@@ -344,6 +351,7 @@ pub(crate) fn look(
     let findings: Vec<String> = check(state).iter().map(ToString::to_string).collect();
     json!({
         "generation": state.generation(),
+        "rebuilding": state.is_rebuilding(),
         "leads": role == Role::Leading,
         "certain_term": certain_term,
         "term": applied.map(|at| at.term),

@@ -119,21 +119,23 @@ impl Standby {
 
     fn take(&mut self, input: Input, replica: &Replica) -> Result<(), MasterError> {
         let generation = self.state.generation();
-        match input {
+        let term = match input {
             Input::Entry { at, ops } => {
                 if let Some(proposal) = ops {
                     apply_proposal(&mut self.state, at, &proposal, self.flaw)?;
                 }
                 self.applied = Some(at);
+                at.term
             }
             Input::Restored { at, state } => {
                 tracing::info!(%at, objects = state.objects(), "a snapshot was installed");
                 self.state = *state;
                 self.applied = Some(at);
+                at.term
             }
-        }
+        };
         if self.state.generation() > generation {
-            replica.desk().tail_is_sought();
+            replica.desk().tail_is_sought_in(term);
         }
         known(&self.state, replica.release())
     }

@@ -16,6 +16,7 @@ use super::hand_over::HandOver;
 use super::keeper::Command;
 use super::lease::Rounds;
 use super::link::Transport;
+use super::lost_tail::LostTail;
 use super::machine::Machine;
 use super::network::Network;
 use super::recover::Recovered;
@@ -40,7 +41,8 @@ pub(super) struct Parts<T> {
     pub(super) transport: T,
     pub(super) clock: Clock,
     pub(super) is_doubtful: bool,
-    pub(super) lost_tail: bool,
+    /// The term as of which the end of the log may be lost.
+    pub(super) lost_tail: Option<u64>,
     pub(super) heard: Arc<Heard>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) written: Written,
@@ -146,7 +148,7 @@ impl<T: Transport> Parts<T> {
             clock: Arc::clone(&self.clock),
             election_ms: self.settings.election_ms,
             is_doubtful: Arc::new(AtomicBool::new(self.is_doubtful)),
-            lost_tail: Arc::new(AtomicBool::new(self.lost_tail)),
+            lost_tail: Arc::new(LostTail::new(self.lost_tail)),
             release: self.settings.release,
             floor,
             behind,

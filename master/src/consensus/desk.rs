@@ -16,6 +16,7 @@ use super::feed::{ServerMetrics, Standing};
 use super::formation::Join;
 use super::hand_over::HandOver;
 use super::lease::Rounds;
+use super::lost_tail::LostTail;
 use super::membership::BEHIND_MAX;
 use super::message::{
     Appended, At, Ballot, PeerAnswer, PeerCall, PeerRequest, SentEntry, SentMembers, WhoIs,
@@ -80,7 +81,7 @@ pub(crate) struct PeerDesk {
     pub(super) election_ms: u64,
     pub(super) is_doubtful: Arc<std::sync::atomic::AtomicBool>,
     /// The end of the log that this replica votes for may be lost, and agents may know of it.
-    pub(super) lost_tail: Arc<std::sync::atomic::AtomicBool>,
+    pub(super) lost_tail: Arc<LostTail>,
     /// What this program knows to do.
     pub(super) release: u32,
     /// No log that ends before this is voted for: the longest of all, when a majority was in doubt.
@@ -365,12 +366,18 @@ impl PeerDesk {
 
     /// Whether the log may lack what was acknowledged, so that agents have to be asked.
     pub(super) fn lost_tail(&self) -> bool {
-        self.lost_tail.load(Ordering::Relaxed)
+        self.lost_tail.is_known()
     }
 
-    /// Agents are asked: the log says so from here on.
-    pub(crate) fn tail_is_sought(&self) {
-        self.lost_tail.store(false, Ordering::Relaxed);
+    /// It may, as is known now.
+    pub(super) fn loses_tail(&self) {
+        let term = self.metrics.borrow().vote.leader_id.term;
+        self.lost_tail.note(term);
+    }
+
+    /// The leader of this term asks agents: the log says so from here on.
+    pub(crate) fn tail_is_sought_in(&self, term: u64) {
+        self.lost_tail.is_sought_in(term);
     }
 
     /// It may miss what it acknowledged.

@@ -5,6 +5,9 @@
 //!   under another number.
 //! * If all masters answer and none of them leads, and so many are in doubt that the others are no
 //!   quorum, then the longest log of all is the best there is. Nobody votes for less than that.
+//! * If the others were in doubt and have settled it so, while the longest log is this one's, then
+//!   none of them can lead, and it has to. It waits for a while before it says so: others that were
+//!   never in doubt and have less only need time for an election.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,6 +25,9 @@ use super::network::Network;
 
 /// How long to wait before the others are asked again.
 const ASK_PAUSE: Duration = Duration::from_millis(100);
+
+/// After so many rounds in which all answered and nobody led, nobody can without the longest log.
+const LEADERLESS_ROUNDS: u32 = 50;
 
 /// What became of the doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +49,7 @@ pub(super) async fn settle<T: Transport>(
     doubt: watch::Sender<Doubt>,
 ) {
     tracing::warn!("this machine lost its power: what this replica had acknowledged is in doubt");
+    let mut leaderless = 0;
     loop {
         let known = ask_all(&desk, &network, &configured, desk.who()).await;
         let others = || known.values().filter(|who| who.id != desk.replica);
@@ -54,11 +61,12 @@ pub(super) async fn settle<T: Transport>(
             doubt.send_replace(Doubt::JoinAnew);
             return;
         }
-        let trusted = others()
-            .filter(|who| who.is_formed && !who.is_doubtful)
-            .count();
+        let trusted = || others().filter(|who| who.is_formed && !who.is_doubtful);
         let is_all = known.len() == configured.len();
-        if is_all && trusted <= configured.len() / 2 {
+        leaderless = if is_all { leaderless + 1 } else { 0 };
+        let is_longest = desk.last_entry() > trusted().filter_map(|who| who.last).max();
+        let is_few = trusted().count() <= configured.len() / 2;
+        if is_all && (is_few || (is_longest && leaderless > LEADERLESS_ROUNDS)) {
             break go_on(&desk, known.values(), &commands, &doubt).await;
         }
         sleep(ASK_PAUSE).await;
@@ -85,7 +93,7 @@ async fn go_on(
         "a majority of the masters lost its power: they go on with the longest log that is left, \
          and with what agents know of the rest"
     );
-    desk.lost_tail.store(true, Ordering::Relaxed);
+    desk.loses_tail();
     desk.is_doubtful.store(false, Ordering::Relaxed);
     doubt.send_replace(Doubt::Settled);
 }

@@ -9,7 +9,6 @@
 //! the candidate and by the other one, and a slow disk takes its time for that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::ServerState;
@@ -141,7 +140,9 @@ async fn is_agreed<T: Transport>(desk: &PeerDesk, network: &Network<T>, voters: 
         if let Some((id, lost_tail)) = answer.ok().flatten() {
             agreed.insert(id);
             // So many of them are that no quorum is without one.
-            desk.lost_tail.fetch_or(lost_tail, Ordering::Relaxed);
+            if lost_tail {
+                desk.loses_tail();
+            }
         }
         if voters.suffice(&agreed) {
             // It may have been heard while they were asked.

@@ -8,7 +8,7 @@ use std::future::pending;
 use std::ops::Range;
 use std::time::Duration;
 
-use larder_oplog::{Disk, Entry, Log, LogError, Position, SyncDone, SyncPolicy, Vote};
+use larder_oplog::{Disk, Entry, Log, LogError, Position, SyncDone, SyncPolicy, SyncWork, Vote};
 use larder_telemetry::metrics::CounterHandle;
 use openraft::storage::LogFlushed;
 use tokio::sync::{mpsc, oneshot};
@@ -55,14 +55,18 @@ pub(super) enum Command {
 }
 
 /// Who runs the slow part of a sync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syncs {
     /// Another thread, while entries are appended on.
     Beside,
-    /// The keeper itself, at once: for disks in memory.
+    /// Another task, when the time has passed that it takes; at once if that is none. For disks
+    /// in memory.
     #[cfg(any(test, feature = "sim"))]
-    Inline,
+    Played(SyncPause),
 }
+
+/// How long a sync takes that is begun now.
+#[cfg(any(test, feature = "sim"))]
+pub(crate) type SyncPause = std::sync::Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// Owns the log until the channel is closed or it is told to close. Fatal errors of the disk end
 /// it too: whoever still writes hears that nobody listens.
@@ -177,13 +181,36 @@ impl<D: Disk> Keeper<D> {
         let begun = self.log.begin_sync();
         self.synced.inc(u64::from(matches!(begun, Ok(Some(_)))));
         match begun {
-            Ok(Some(work)) if self.syncs == Syncs::Beside => {
-                self.syncing = Some(spawn_blocking(|| work.run()));
-                Ok(())
-            }
-            Ok(Some(work)) => self.finish_sync(Ok(work.run())),
+            Ok(Some(work)) => self.run_sync(work),
             Ok(None) => self.report(Ok(())),
             Err(error) => self.report(Err(error)),
+        }
+    }
+
+    fn run_sync(&mut self, work: SyncWork) -> Result<(), LogError> {
+        self.syncing = Some(match &self.syncs {
+            Syncs::Beside => spawn_blocking(|| work.run()),
+            #[cfg(any(test, feature = "sim"))]
+            Syncs::Played(pause) => {
+                let pause = pause();
+                if pause.is_zero() {
+                    return self.finish_sync(Ok(work.run()));
+                }
+                tokio::spawn(async move {
+                    sleep(pause).await;
+                    work.run()
+                })
+            }
+        });
+        Ok(())
+    }
+
+    /// How long the keeper itself is busy with a sync; of a real disk the call says it.
+    fn own_pause(&self) -> Duration {
+        match &self.syncs {
+            Syncs::Beside => Duration::ZERO,
+            #[cfg(any(test, feature = "sim"))]
+            Syncs::Played(pause) => pause(),
         }
     }
 
@@ -226,7 +253,13 @@ impl<D: Disk> Keeper<D> {
             Command::Purge(through, answer) => {
                 drop(answer.send(self.log.purge_through(through)));
             }
-            Command::SaveVote(vote, answer) => drop(answer.send(self.log.save_vote(vote))),
+            Command::SaveVote(vote, answer) => {
+                let pause = self.own_pause();
+                if !pause.is_zero() {
+                    sleep(pause).await;
+                }
+                drop(answer.send(self.log.save_vote(vote)));
+            }
             Command::Committed(at) => self.log.note_committed(at),
             Command::Read(range, bytes_max, answer) => {
                 drop(answer.send(self.log.read(range, bytes_max)));

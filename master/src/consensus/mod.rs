@@ -28,6 +28,7 @@ mod identity;
 mod keeper;
 mod lease;
 mod link;
+mod lost_tail;
 mod machine;
 mod membership;
 mod message;
@@ -49,6 +50,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use desk::{PeerDesk, PeerSession};
 pub use error::ConsensusError;
 pub(crate) use feed::{Feed, Input, Standing};
+#[cfg(feature = "sim")]
+pub(crate) use keeper::SyncPause;
 #[cfg(feature = "sim")]
 pub(crate) use link::{Link, TransportError};
 pub(crate) use link::{TcpTransport, Transport};

@@ -16,6 +16,8 @@ use super::assembly::Parts;
 use super::desk::{Heard, PeerDesk};
 use super::doubt::Doubt;
 use super::feed::{Feed, ServerMetrics, Standing};
+#[cfg(any(test, feature = "sim"))]
+use super::keeper::SyncPause;
 use super::keeper::{COMMANDS_LENGTH, Command, Syncs, keep};
 use super::lease::Rounds;
 use super::link::Transport;
@@ -51,13 +53,13 @@ pub(crate) struct ReplicaSettings {
 }
 
 /// Where the keeper of the log runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum Home {
     /// On a thread of its own.
     Thread,
-    /// On the caller's runtime: for tests, whose disks are memory.
+    /// On the caller's runtime: for tests, whose disks are memory. A sync takes so long.
     #[cfg(any(test, feature = "sim"))]
-    Task,
+    Task(SyncPause),
 }
 
 /// A running replica. Dropped, its tasks end as in a kill.
@@ -117,7 +119,7 @@ impl Replica {
                 .await
                 .map_err(SnapshotsError::from)?,
             #[cfg(any(test, feature = "sim"))]
-            Home::Task => opening(),
+            Home::Task(_) => opening(),
         };
         let Open {
             number,
@@ -268,7 +270,8 @@ struct Open {
     log: Log<AnyDisk>,
     recovered: Recovered,
     is_doubtful: bool,
-    lost_tail: bool,
+    /// The term as of which the end of the log may be lost.
+    lost_tail: Option<u64>,
 }
 
 /// Opens the log and makes the state of it. Blocks for as long as that takes.
@@ -277,7 +280,7 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
     let number = identity::load(&mut disk, settings.seed)?;
     let (mut log, opened) = Log::open(disk, settings.log, settings.boot)?;
     let mut is_doubtful = opened.trust != Trust::Whole;
-    let mut lost_tail = false;
+    let mut lost_tail = None;
     if let Some(torn) = &opened.torn {
         let (segment, bytes) = (&torn.segment, torn.bytes);
         let what = "the end of the log was cut: it was not written whole";
@@ -293,7 +296,7 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
         tracing::warn!("this machine lost its power: agents are asked for puts of the last moment");
         log.settle_doubt()?;
         is_doubtful = false;
-        lost_tail = !trusts_all;
+        lost_tail = (!trusts_all).then(|| log.vote().map_or(0, |vote| vote.term));
     }
     if let Some(applied) = recovered.applied
         && log.last().is_none_or(|last| last.index < applied.index)
@@ -338,10 +341,10 @@ fn spawn_keeper(
     received: mpsc::Receiver<Command>,
     written: Written,
 ) -> Result<(), ConsensusError> {
-    let syncs = match home {
+    let syncs = match &home {
         Home::Thread => Syncs::Beside,
         #[cfg(any(test, feature = "sim"))]
-        Home::Task => Syncs::Inline,
+        Home::Task(pause) => Syncs::Played(Arc::clone(pause)),
     };
     let keeping = async move {
         if let Err(error) = keep(log, (policy, syncs, synced), received, written).await {
@@ -350,7 +353,7 @@ fn spawn_keeper(
         }
     };
     #[cfg(any(test, feature = "sim"))]
-    if home == Home::Task {
+    if matches!(home, Home::Task(_)) {
         tokio::spawn(keeping);
         return Ok(());
     }

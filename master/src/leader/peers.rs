@@ -252,7 +252,16 @@ impl<L: Log> Leading<L> {
             self.refuse_call(connection, header, &CallError::new(Reason::Overloaded));
             return;
         }
-        if mount.highest_epoch > epoch || is_lived {
+        // With numbers that this log never gave it comes from such a life too, though that one had
+        // not come as far.
+        let core = &self.core;
+        let is_strange = mount.kept.as_ref().is_some_and(|kept| {
+            mount.highest_epoch.generation == epoch.generation
+                && core
+                    .leader
+                    .is_of_another_log(&core.state, &mount.name, kept.agent)
+        });
+        if mount.highest_epoch > epoch || is_lived || is_strange {
             // Its bytes and its refusals belong to a life of the pool that this master has
             // forgotten. To command it, the pool has to live above that.
             let (agent, seen) = (&mount.name, mount.highest_epoch);

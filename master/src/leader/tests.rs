@@ -12,6 +12,7 @@ use larder_telemetry::{Component, Registry};
 use larder_types::{
     AgentName, AgentUid, Incarnation, Key, Labels, Principal, Reason, SegmentGeneration, TenantId,
 };
+use larder_wire::agent::{Kept, Mount};
 use larder_wire::frame::{FLAG_ERROR, NO_DEADLINE};
 use larder_wire::master::{Exists, Get};
 use larder_wire::{
@@ -202,11 +203,18 @@ impl Bench {
     }
 
     fn open(&mut self, number: u64) -> mpsc::Receiver<Outgoing> {
+        self.open_as(number, Principal::Tenant(tenant()), Purpose::Client)
+    }
+
+    fn open_as(
+        &mut self,
+        number: u64,
+        principal: Principal,
+        purpose: Purpose,
+    ) -> mpsc::Receiver<Outgoing> {
         let (outbox, outgoing) = mpsc::channel(8);
         let (reply, mut welcome) = oneshot::channel();
-        let principal = Principal::Tenant(tenant());
         let connection = ConnectionId(number);
-        let purpose = Purpose::Client;
         let opened = Opened {
             connection,
             protocol: 1,
@@ -440,6 +448,40 @@ fn an_agent_of_a_higher_term_makes_the_pool_start_over_only_if_nobody_else_leads
     bench.turn(Vec::new());
     let ended = bench.leading.ended.take().expect("judged");
     assert!(matches!(ended, Ended::StartOver { above: 1 }));
+}
+
+/// All masters lost their disks, and the new pool has come further in the same generation.
+#[test]
+fn an_agent_with_numbers_of_another_log_makes_the_pool_start_over() {
+    let mounts = |kept: Option<u32>| {
+        let mut bench = Bench::new();
+        let name = AgentName::new("agent-1").expect("a name");
+        let _outgoing = bench.open_as(1, Principal::Agent(name.clone()), Purpose::Agent);
+        let mount = Mount {
+            name,
+            uid: AgentUid(3),
+            incarnation: Incarnation(5),
+            data_addr: "agent-1:1".to_owned(),
+            segments: Vec::new(),
+            highest_epoch: Epoch {
+                generation: 1,
+                term: 0,
+            },
+            labels: Labels::default(),
+            kept: kept.map(|agent| Kept {
+                agent: AgentId(agent),
+                segments: Vec::new(),
+            }),
+        };
+        let call = bench.called(Kind::Mount, Body::Mount(mount), NO_DEADLINE);
+        bench.turn(vec![call]);
+        bench.leading.ended
+    };
+    assert!(matches!(
+        mounts(Some(1)),
+        Some(Ended::StartOver { above: 1 })
+    ));
+    assert!(mounts(None).is_none(), "it is new");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::consensus::{
 };
 use crate::event::Event;
 use crate::events::{Events, zmq};
-use crate::flaw::Flaw;
+use crate::flaw::{Flaw, Mistake};
 use crate::leader::{Ended, Keys, Leading, Rules};
 use crate::metrics::MasterMetrics;
 use crate::ready_file::{self, Addrs};
@@ -244,8 +244,8 @@ impl<T: Transport> Parts<T> {
             flaw: ground.flaw,
         };
         let (volume, clock) = (Arc::clone(&ground.volume), Arc::clone(&ground.clock));
-        let transport = ground.transport.clone();
-        let started = Replica::start(settings, volume, transport, clock, ground.home).await?;
+        let (transport, home) = (ground.transport.clone(), ground.home.clone());
+        let started = Replica::start(settings, volume, transport, clock, home).await?;
         known(&started.state, started.replica.release())?;
         self.desk.send_replace(Some(started.replica.desk().clone()));
         let standby = Standby::new(started.feed, started.state, 0, ground.flaw);
@@ -277,7 +277,7 @@ impl<T: Transport> Parts<T> {
                 if !log.commit_alone(ops, &mut state).await? {
                     return Ok(self.deposed(log, state, term));
                 }
-                replica.desk().tail_is_sought();
+                replica.desk().tail_is_sought_in(term);
                 tracing::info!(generation = state.generation(), "{begin}");
             }
             let mut leading = self.leading(term, state, log)?;
@@ -349,13 +349,17 @@ impl<T: Transport> Parts<T> {
             session_key,
         };
         let config = &self.config;
+        let mut settings = config.settings();
+        if self.ground.flaw.is(Mistake::ServesUnheard) {
+            settings.inventory_wait_ms = 0;
+        }
         let rules = Rules {
             pool: config.pool.clone(),
             name: config.name.clone(),
             incarnation: self.incarnation,
             replica_factor: config.replica_factor,
             session_token_ms: config.session_token_ms,
-            settings: config.settings(),
+            settings,
             seed: (self.ground.seeds)(),
             flaw: self.ground.flaw,
         };

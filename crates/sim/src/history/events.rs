@@ -12,12 +12,14 @@ pub(super) enum Event {
     Called(usize),
     /// This operation is answered.
     Answered(usize),
+    /// This operation can take effect no more.
+    Expired(usize),
     /// Losses are no longer allowed.
     Closes,
 }
 
 /// The events of one key in order. Operations that say nothing are left out, and those of unknown
-/// outcome are never answered.
+/// outcome are never answered, but some expire.
 pub(super) fn events(operations: &[&Operation], losses: &Losses) -> Vec<Event> {
     let mut timed = Vec::with_capacity(operations.len() * 2);
     for (index, operation) in operations.iter().enumerate() {
@@ -25,8 +27,14 @@ pub(super) fn events(operations: &[&Operation], losses: &Losses) -> Vec<Event> {
             continue;
         }
         timed.push((operation.invoked_ns, Event::Called(index)));
-        if let Some(ended_ns) = operation.ended_ns.filter(|_| !operation.is_unknown()) {
-            timed.push((ended_ns, Event::Answered(index)));
+        match operation.ended_ns {
+            Some(ended_ns) if operation.expires() => {
+                timed.push((ended_ns, Event::Expired(index)));
+            }
+            Some(ended_ns) if !operation.is_unknown() => {
+                timed.push((ended_ns, Event::Answered(index)));
+            }
+            _ => {}
         }
     }
     for interval in losses.intervals() {

@@ -46,6 +46,9 @@ pub enum Outcome {
     Failed,
     /// Anything else: the operation may take effect at any time after its call, or never.
     Unknown,
+    /// Of a put or upsert: it took effect before its end, or never. No client is told so: it stands
+    /// for what a cache may bring back by itself, as after a loss of power.
+    Maybe,
 }
 
 /// One operation of one client on one key.
@@ -126,7 +129,7 @@ impl Operation {
     pub(super) fn after(&self, held: Option<Value>) -> Option<Option<Value>> {
         let is_held = held.is_some();
         match (self.call, self.outcome) {
-            (Call::Put(value), Outcome::Done | Outcome::Unknown) => {
+            (Call::Put(value), Outcome::Done | Outcome::Unknown | Outcome::Maybe) => {
                 (!is_held).then_some(Some(value))
             }
             (Call::Upsert(value), _) => Some(Some(value)),
@@ -140,7 +143,12 @@ impl Operation {
 
     /// Whether nobody can tell if it took effect.
     pub(super) fn is_unknown(&self) -> bool {
-        self.outcome == Outcome::Unknown
+        matches!(self.outcome, Outcome::Unknown | Outcome::Maybe)
+    }
+
+    /// Whether it can take no effect after its end.
+    pub(super) fn expires(&self) -> bool {
+        self.outcome == Outcome::Maybe
     }
 
     /// Whether it changes nothing, whatever it was told.
@@ -156,7 +164,7 @@ impl Operation {
     pub(super) fn matters(&self) -> bool {
         match self.outcome {
             Outcome::Failed => false,
-            Outcome::Unknown => !self.only_looks(),
+            Outcome::Unknown | Outcome::Maybe => !self.only_looks(),
             _ => true,
         }
     }
@@ -170,10 +178,13 @@ impl Operation {
             Outcome::Missing => matches!(self.call, Call::Get | Call::Remove | Call::Exists),
             Outcome::Present => self.call == Call::Exists,
             Outcome::Failed | Outcome::Unknown => true,
+            Outcome::Maybe => matches!(self.call, Call::Put(_) | Call::Upsert(_)),
         };
         let ends = self
             .ended_ns
-            .map_or(self.is_unknown(), |ended_ns| ended_ns >= self.invoked_ns);
+            .map_or(self.outcome == Outcome::Unknown, |ended_ns| {
+                ended_ns >= self.invoked_ns
+            });
         told && ends
     }
 }
@@ -243,6 +254,7 @@ impl fmt::Display for Outcome {
             Self::Garbled => f.write_str("garbled"),
             Self::Failed => f.write_str("failed"),
             Self::Unknown => f.write_str("unknown"),
+            Self::Maybe => f.write_str("maybe"),
         }
     }
 }

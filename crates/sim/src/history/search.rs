@@ -111,6 +111,7 @@ impl<'a> Search<'a> {
                     })
                 }
                 Event::Called(index) => self.call(index),
+                Event::Expired(index) => self.expire(index),
                 Event::Answered(index) => match self.answer(index) {
                     Ok(true) => Ok(()),
                     Ok(false) => return Verdict::Violated(Box::new(self.explain(index))),
@@ -164,6 +165,22 @@ impl<'a> Search<'a> {
         self.configurations = reached;
         self.drop_weaker();
         Ok(true)
+    }
+
+    /// Those in which it had its moment by now, and those in which it will have none.
+    fn expire(&mut self, index: usize) -> Result<(), Why> {
+        let slot = self.slot_of[index];
+        let open = |one: &&Configuration| !one.done.has(slot);
+        let starts: Vec<Configuration> = self.configurations.iter().filter(open).copied().collect();
+        let reached = self.reach(&starts, Aim::Done(slot))?;
+        self.configurations.extend(reached);
+        for one in &mut self.configurations {
+            one.done.take(slot);
+        }
+        self.pending.take(slot);
+        self.unknown.take(slot);
+        self.drop_weaker();
+        Ok(())
     }
 
     /// The fast path: those that come to the answer in no or one step, and the rest. If all else

@@ -26,9 +26,11 @@ pub enum Class {
     PowerOne,
     /// All masters' machines lose power. A seed for what is left.
     PowerAll,
+    /// All masters lose their disks, and with them the log. No amount.
+    WipeAll,
     /// A master's disk takes no more: bytes still free.
     DiskFull,
-    /// A master's syncs take longer: ns each.
+    /// Syncs of some masters take longer: ns each.
     DiskSlow,
     /// A machine's clock is suddenly later: ns.
     ClockLeap,
@@ -91,7 +93,7 @@ pub struct FaultShape {
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Loss,
         Self::Delay,
         Self::Repeat,
@@ -101,6 +103,7 @@ impl Class {
         Self::Kill,
         Self::PowerOne,
         Self::PowerAll,
+        Self::WipeAll,
         Self::DiskFull,
         Self::DiskSlow,
         Self::ClockLeap,
@@ -125,6 +128,7 @@ impl Class {
             Self::Kill => "kill",
             Self::PowerOne => "power_one",
             Self::PowerAll => "power_all",
+            Self::WipeAll => "wipe_all",
             Self::DiskFull => "disk_full",
             Self::DiskSlow => "disk_slow",
             Self::ClockLeap => "clock_leap",
@@ -138,7 +142,7 @@ impl Class {
     }
 
     const fn takes_power(self) -> bool {
-        matches!(self, Self::PowerOne | Self::PowerAll)
+        matches!(self, Self::PowerOne | Self::PowerAll | Self::WipeAll)
     }
 }
 
@@ -216,10 +220,8 @@ pub fn draw_faults(seed: Seed, shape: &FaultShape) -> Vec<Fault> {
             let machine = fault.nodes.iter().any(|node| other.nodes.contains(node));
             let same = fault.class == other.class && machine;
             let stops = |one: &Fault| {
-                matches!(
-                    one.class,
-                    Class::Kill | Class::PowerOne | Class::PowerAll | Class::Pause | Class::Upgrade
-                )
+                let class = one.class;
+                class.takes_power() || matches!(class, Class::Kill | Class::Pause | Class::Upgrade)
             };
             (power && fault.overlaps(other, shape.rejoin_ns))
                 || ((same || (machine && stops(&fault) && stops(other)))
@@ -240,6 +242,7 @@ fn targets(class: Class, shape: &FaultShape) -> Vec<Node> {
         Class::Kill
         | Class::PowerOne
         | Class::PowerAll
+        | Class::WipeAll
         | Class::DiskFull
         | Class::DiskSlow
         | Class::Pause
@@ -267,7 +270,8 @@ fn draw(class: Class, shape: &FaultShape, chance: &mut Stream) -> Fault {
     let all = targets(class, shape);
     let one = |chance: &mut Stream| chance.pick(&all).copied().into_iter().collect::<Vec<_>>();
     let (nodes, others) = match class {
-        Class::PowerAll | Class::Upgrade => (shape.masters.clone(), Vec::new()),
+        Class::PowerAll | Class::WipeAll | Class::Upgrade => (shape.masters.clone(), Vec::new()),
+        Class::DiskSlow => (some(&all, chance), Vec::new()),
         Class::Partition | Class::OneWay => sides(&all, shape, chance),
         Class::Loss | Class::Delay | Class::Repeat | Class::Reorder if chance.happens(500) => {
             (Vec::new(), Vec::new())
@@ -282,6 +286,13 @@ fn draw(class: Class, shape: &FaultShape, chance: &mut Stream) -> Fault {
         others,
         amount: amount(class, chance),
     }
+}
+
+/// Each with even odds, and one at least.
+fn some(all: &[Node], chance: &mut Stream) -> Vec<Node> {
+    let first = chance.pick(all).copied();
+    let mut is_hit = |node: &Node| Some(*node) == first || chance.happens(500);
+    all.iter().copied().filter(|node| is_hit(node)).collect()
 }
 
 /// Two sides of a cut: one master alone, one master with its clients and agents, or any.
@@ -321,13 +332,14 @@ fn amount(class: Class, chance: &mut Stream) -> i64 {
         Class::Reorder => between(2 * MS, 50 * MS),
         Class::PowerOne | Class::PowerAll => between(0, u64::from(u32::MAX)),
         Class::DiskFull => between(0, 4_096),
-        Class::DiskSlow => between(10 * MS, 400 * MS),
+        Class::DiskSlow => between(50 * MS, 1_000 * MS),
         Class::ClockLeap => between(MS, 3_600_000 * MS),
         // A bad crystal is off by 200 parts in a million; twice that here.
         Class::ClockDrift => sign * between(50, 400),
         Class::WallJump => sign * between(MS, 86_400_000 * MS),
         Class::Partition
         | Class::OneWay
+        | Class::WipeAll
         | Class::Kill
         | Class::Pause
         | Class::AgentKill

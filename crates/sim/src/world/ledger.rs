@@ -370,6 +370,7 @@ impl Ledger {
             seed,
             trace: self.trace.hash(),
             operations: history.operations().len() as u64,
+            rebuilds: 0,
             faults: self.coverage,
             findings,
             lines: self.trace.lines().map(ToOwned::to_owned).collect(),

@@ -7,13 +7,16 @@
 //! everything a put and a read of every key work.
 //!
 //! A loss is allowed from the first death of an agent on, whose bytes die with it. With the policy
-//! `Interval` one master at most loses power: what is promised is to survive one failure. With
-//! `Always` any number may, all of them too.
+//! `Interval` one master loses power or all do, once in a run; with `Always` any number may, any
+//! number of times. All masters may lose their disks. When the end of the log is lost, or all of
+//! it, the pool is made again from what its agents hold: what was put stays, and what may come
+//! back is said by `undone`.
 
 mod breakage;
 mod judge;
 mod master;
 mod setup;
+mod undone;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,6 +28,7 @@ use std::time::Duration;
 use larder_master::sim::Mistake;
 
 use self::judge::Judge;
+use self::undone::{LogLoss, may_return};
 use super::agent::AgentFolder;
 use super::coverage::Coverage;
 use super::disk::MachineDisk;
@@ -37,7 +41,7 @@ use super::stage::{Stage, StageError};
 use super::trace::Trace;
 use super::work::{Step, WorkShape, draw_work};
 use crate::history::{
-    Call, History, Interval, Kept, Limits, Losses, Outcome, Recorder, Value, check,
+    Call, History, Interval, Kept, Limits, Losses, Operation, Outcome, Recorder, Value, check,
 };
 use crate::seed::Seed;
 
@@ -126,6 +130,9 @@ struct Pool {
     lives: u64,
     /// When an agent died for the first time.
     lost_ns: Option<u64>,
+    /// When all masters lost the end of their log, or all of it, and how long before that a
+    /// removal may have been that is undone, in ns.
+    dark: Vec<(u64, u64)>,
     coverage: Coverage,
     trace: Trace,
 }
@@ -168,6 +175,7 @@ impl Pool {
             restarts: BTreeMap::new(),
             lives: 0,
             lost_ns: None,
+            dark: Vec::new(),
             coverage: Coverage::default(),
             trace: Trace::new(TRACE_LINES),
             seed,
@@ -306,6 +314,20 @@ impl Pool {
         }
     }
 
+    /// What may have come back when the pool was made again.
+    fn returning(&self, operations: &[Operation]) -> Vec<Operation> {
+        let judge = self.judge.borrow();
+        let loss = |(at_ns, undone_ns): &(u64, u64)| LogLoss {
+            at_ns: *at_ns,
+            until_ns: judge.rebuilt_after_ns(*at_ns),
+            undone_ns: *undone_ns,
+        };
+        let losses = self.dark.iter().map(loss);
+        losses
+            .flat_map(|loss| may_return(operations, loss))
+            .collect()
+    }
+
     fn outcome(mut self, seed: u64) -> RunOutcome {
         let mut operations = Vec::new();
         for (_, record) in &self.records {
@@ -316,6 +338,8 @@ impl Pool {
             self.trace
                 .note(one.ended_ns.unwrap_or(u64::MAX), format_args!("{one}"));
         }
+        let asked = operations.len() as u64;
+        operations.extend(self.returning(&operations));
         let now_ns = self.stage.now_ns();
         let counts = self.stage.network.counts();
         self.trace.note(now_ns, format_args!("network: {counts}"));
@@ -334,7 +358,8 @@ impl Pool {
         RunOutcome {
             seed,
             trace: self.trace.hash(),
-            operations: history.operations().len() as u64,
+            operations: asked,
+            rebuilds: self.judge.borrow().rebuilds(),
             faults: self.coverage,
             findings,
             lines: self.trace.lines().map(ToOwned::to_owned).collect(),

@@ -1,6 +1,9 @@
-//! Many seeds, one after the other.
+//! Many seeds, on all processors.
 
 use std::fmt;
+use std::num::NonZero;
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
 
 use super::coverage::Coverage;
 use crate::history::Kept;
@@ -17,6 +20,8 @@ pub struct Outcome {
     pub trace: u64,
     /// How many operations clients asked for.
     pub operations: u64,
+    /// How often the pool was made again from what its agents hold.
+    pub rebuilds: u64,
     /// Which faults there were.
     pub faults: Coverage,
     /// What was wrong, in sentences; empty if nothing.
@@ -40,6 +45,8 @@ pub struct Summary {
     pub faults_min: u64,
     /// The faults of all.
     pub faults: Coverage,
+    /// How often pools were made again from what their agents hold.
+    pub rebuilds: u64,
     /// How many failed.
     pub failed: u64,
     /// The first of them, at most 16: the seed and its first finding.
@@ -64,6 +71,7 @@ impl Summary {
         self.seeds += 1;
         self.operations += outcome.operations;
         self.faults.add(&outcome.faults);
+        self.rebuilds += outcome.rebuilds;
         if let Some(finding) = outcome.findings.first() {
             self.failed += 1;
             if self.failures.len() < FAILURES_MAX {
@@ -73,20 +81,36 @@ impl Summary {
     }
 }
 
-/// Runs a world from each seed, and shows each outcome that failed.
+/// Runs a world from each seed, as many at once as there are processors, and shows each outcome
+/// that failed.
 pub fn run_seeds(
-    seeds: impl IntoIterator<Item = u64>,
-    world: impl Fn(u64) -> Outcome,
+    seeds: impl IntoIterator<Item = u64, IntoIter: Send>,
+    world: impl Fn(u64) -> Outcome + Sync,
     mut failed: impl FnMut(&Outcome),
 ) -> Summary {
     let mut summary = Summary::default();
-    for seed in seeds {
-        let outcome = world(seed);
-        summary.add(&outcome);
-        if !outcome.findings.is_empty() {
-            failed(&outcome);
+    let at_once = thread::available_parallelism().map_or(1, NonZero::get);
+    let seeds = Mutex::new(seeds.into_iter());
+    let next = || seeds.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let (sender, outcomes) = mpsc::sync_channel(at_once);
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            let (sender, next, world) = (sender.clone(), &next, &world);
+            scope.spawn(move || {
+                while let Some(seed) = next()
+                    && sender.send(world(seed)).is_ok()
+                {}
+            });
         }
-    }
+        drop(sender);
+        for outcome in outcomes {
+            summary.add(&outcome);
+            if !outcome.findings.is_empty() {
+                failed(&outcome);
+            }
+        }
+    });
+    summary.failures.sort();
     summary
 }
 
@@ -102,7 +126,7 @@ impl fmt::Display for Summary {
             self.faults_min,
             self.failed
         )?;
-        writeln!(f, "faults: {}", self.faults)?;
+        writeln!(f, "faults: {}; {} rebuilds", self.faults, self.rebuilds)?;
         for (seed, finding) in &self.failures {
             writeln!(
                 f,

@@ -2,7 +2,7 @@
 
 use larder_sim::history::Call::{Exists, Get, Put, Remove, Upsert};
 use larder_sim::history::Outcome::{
-    AlreadyExists, Done, Failed, Garbled, Got, Missing, Present, Unknown,
+    AlreadyExists, Done, Failed, Garbled, Got, Maybe, Missing, Present, Unknown,
 };
 use larder_sim::history::{
     Call, Fault, History, HistoryError, Interval, Limits, Losses, Operation, Outcome, SLOTS, Value,
@@ -371,5 +371,39 @@ fn outcomes_that_no_call_has_are_refused() {
             matches!(made, Err(HistoryError::Misfit { .. })),
             "{call} {outcome}"
         );
+    }
+}
+
+/// What a cache may bring back is there from some moment before the end on, or never.
+#[test]
+fn what_may_come_back_does_so_until_its_end() {
+    let life = |more: &[Row]| {
+        let begun = [(Put(A), Done, 1, 2), (Remove, Done, 3, 4)];
+        [&begun[..], more].concat()
+    };
+    let back = (Put(A), Maybe, 5, 9);
+    for told in [Missing, Got(A)] {
+        right(&life(&[back, (Get, told, 6, 7)]));
+        right(&life(&[back, (Get, told, 10, 11)]));
+    }
+    right(&life(&[back, (Put(B), Done, 6, 7), (Get, Got(B), 10, 11)]));
+    let late = life(&[back, (Get, Missing, 10, 11), (Get, Got(A), 12, 13)]);
+    wrong(Fault::Stale, &late);
+    let early = life(&[(Get, Got(A), 5, 6), (Put(A), Maybe, 7, 9)]);
+    wrong(Fault::Stale, &early);
+    let kept = [(Put(B), Done, 1, 2), back, (Get, Got(A), 10, 11)];
+    wrong(Fault::Stale, &kept);
+    right(&[
+        (Put(B), Done, 1, 2),
+        (Upsert(A), Maybe, 5, 9),
+        (Get, Got(A), 10, 11),
+    ]);
+    let no_end = Operation {
+        ended_ns: None,
+        ..operation(Put(A), Maybe, 5, 9)
+    };
+    for misfit in [no_end, operation(Remove, Maybe, 5, 9)] {
+        let made = History::new(vec![misfit]);
+        assert!(matches!(made, Err(HistoryError::Misfit { .. })));
     }
 }

@@ -7,7 +7,12 @@ use super::{judged, operation};
 
 /// Whether some order of the rest explains it, when it is `now` and the key holds `held`.
 fn explained(rest: &[Operation], held: Option<Value>, now: u64, losses: &Losses) -> bool {
-    let must = |one: &&Operation| !matches!(one.outcome, Outcome::Unknown | Outcome::Failed);
+    let must = |one: &&Operation| {
+        !matches!(
+            one.outcome,
+            Outcome::Unknown | Outcome::Maybe | Outcome::Failed
+        )
+    };
     let mut ends = rest.iter().filter(must).filter_map(|one| one.ended_ns);
     if ends.next().is_none() {
         return true;
@@ -35,11 +40,18 @@ fn explained(rest: &[Operation], held: Option<Value>, now: u64, losses: &Losses)
         let mut others = rest.to_vec();
         let one = others.swap_remove(at);
         let moment = now.max(one.invoked_ns);
+        if one.outcome == Outcome::Maybe && one.ended_ns.is_some_and(|ended| ended < moment) {
+            return false;
+        }
         let held = match (one.call, one.outcome, held) {
             (_, Outcome::Failed, _) => return false,
-            (Call::Put(value), Outcome::Done | Outcome::Unknown, None) => Some(value),
+            (Call::Put(value), Outcome::Done | Outcome::Unknown | Outcome::Maybe, None) => {
+                Some(value)
+            }
             (Call::Put(_), Outcome::AlreadyExists, Some(_)) => held,
-            (Call::Upsert(value), Outcome::Done | Outcome::Unknown, _) => Some(value),
+            (Call::Upsert(value), Outcome::Done | Outcome::Unknown | Outcome::Maybe, _) => {
+                Some(value)
+            }
             (Call::Remove, Outcome::Done | Outcome::Unknown, Some(_)) => None,
             (Call::Remove | Call::Get | Call::Exists, Outcome::Missing, None) => None,
             (Call::Get, Outcome::Got(value), Some(held)) if held == value => Some(held),
@@ -60,6 +72,8 @@ fn told() -> impl Strategy<Value = (Call, Outcome)> {
         2 => value().prop_map(|value| (Call::Upsert(value), Outcome::Done)),
         1 => value().prop_map(|value| (Call::Upsert(value), Outcome::Unknown)),
         1 => value().prop_map(|value| (Call::Upsert(value), Outcome::Failed)),
+        1 => value().prop_map(|value| (Call::Put(value), Outcome::Maybe)),
+        1 => value().prop_map(|value| (Call::Upsert(value), Outcome::Maybe)),
         4 => value().prop_map(|value| (Call::Get, Outcome::Got(value))),
         2 => Just((Call::Get, Outcome::Missing)),
         2 => Just((Call::Remove, Outcome::Done)),

@@ -58,7 +58,7 @@ fn check(fault: &Fault) {
     match fault.class {
         Class::Partition => assert_eq!(cuts, 2),
         Class::OneWay => assert_eq!(cuts, 1),
-        Class::PowerAll => assert_eq!(fault.nodes, shape.masters),
+        Class::PowerAll | Class::WipeAll => assert_eq!(fault.nodes, shape.masters),
         Class::AgentKill => assert!(shape.agents.contains(&fault.nodes[0])),
         Class::PowerOne | Class::Kill => assert!(shape.masters.contains(&fault.nodes[0])),
         Class::Loss | Class::Delay | Class::Repeat | Class::Reorder => {

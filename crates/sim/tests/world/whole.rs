@@ -36,7 +36,7 @@ fn the_same_seed_gives_the_same_trace() {
 #[test]
 fn nothing_acknowledged_is_lost() {
     let kept = parse_kept(KEPT).expect("a number and a reason each");
-    let seeds = kept.iter().map(|kept| kept.seed).chain(0..400);
+    let seeds = kept.iter().map(|kept| kept.seed).chain(0..1_000);
     let summary = run_seeds(
         seeds,
         |seed| run(seed, None),
@@ -49,20 +49,21 @@ fn nothing_acknowledged_is_lost() {
         "{summary}"
     );
     for class in Class::ALL {
-        let is_played = class != Class::DiskSlow;
-        assert!(!is_played || summary.faults.of(class) > 0, "{summary}");
+        assert!(summary.faults.of(class) > 0, "{summary}");
     }
+    assert!(summary.rebuilds > 0, "{summary}");
 }
 
 /// Mistakes, and within how many seeds some check finds each. No check was made for one of them.
 /// `Mistake::PromiseForgotten` is not among them: 300 seeds do not find it, but a unit test does.
-const MISTAKES: [(PoolMistake, u64); 9] = [
+const MISTAKES: [(PoolMistake, u64); 10] = [
     (PoolMistake::Master(Mistake::ToldBeforeCommitted), 20),
     (PoolMistake::Master(Mistake::ToldBeforeDurable), 300),
     (PoolMistake::Master(Mistake::LeaseUnchecked), 60),
     (PoolMistake::Master(Mistake::TailTrusted), 800),
     (PoolMistake::Master(Mistake::ReplayDiffers), 5),
     (PoolMistake::Master(Mistake::TermLivedTwice), 100),
+    (PoolMistake::Master(Mistake::ServesUnheard), 60),
     (PoolMistake::WallClock, 120),
     (PoolMistake::RemovesAgain, 20),
     (PoolMistake::EpochForgotten, 5),

@@ -12,6 +12,14 @@ use crate::request::SegmentOffer;
 use crate::state::State;
 
 impl Leader {
+    /// Whether an agent that says it has this number cannot have it from the log that made this
+    /// state. One that was forgotten has: its number is not given again.
+    #[must_use]
+    pub fn is_of_another_log(&self, state: &State, name: &AgentName, agent: AgentId) -> bool {
+        let is_given = agent.0 < state.next.agent && state.agent(agent).is_none();
+        state.agent_named(name).is_none() && !is_given
+    }
+
     /// Whether an agent that outlived the log can have the numbers again that it had.
     pub(super) fn may_adopt(
         &self,

@@ -1,7 +1,7 @@
 //! Agents: mounting, falling silent, coming back, leaving.
 
 use larder_store::{Command, Health, Reply, Request, SegmentOffer};
-use larder_types::{AgentUid, Epoch, Incarnation, Reason};
+use larder_types::{AgentId, AgentUid, Epoch, Incarnation, Reason};
 
 use crate::world::{SLAB, World, tenant};
 
@@ -286,4 +286,19 @@ fn names_are_bounded_and_lost_ones_forgotten() {
     assert!(world.agents[2].connected);
     assert_eq!(world.state.agents().count(), 2);
     assert!(world.state.agent(agent).is_none());
+    // It was forgotten, and comes from no other log for that.
+    let (leader, state) = (&world.leader, &world.state);
+    let forgotten = &world.agents[0].name;
+    assert!(!leader.is_of_another_log(state, forgotten, agent));
+    let next = AgentId(world.agents[2].id.expect("mounted").0 + 1);
+    assert!(
+        leader.is_of_another_log(state, forgotten, next),
+        "given to nobody"
+    );
+    let other = world.agents[1].id.expect("mounted");
+    assert!(
+        leader.is_of_another_log(state, forgotten, other),
+        "another one has it"
+    );
+    assert!(!leader.is_of_another_log(state, &world.agents[1].name, other));
 }

@@ -110,3 +110,37 @@ async fn a_leader_that_kept_its_power_hears_that_a_majority_lost_theirs() {
     let leader = group.nodes[leader].running.as_ref().expect("up");
     assert!(leader.replica.lost_tail());
 }
+
+/// Two that settled their doubt may not lead with less than the third has, which asks after them
+/// and finds that a quorum has no doubts.
+#[tokio::test(start_paused = true)]
+async fn the_longest_log_is_not_left_out_when_its_master_asks_last() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    // Synced by now on all of them, as is what one of them has beyond that.
+    group.pass(100).await;
+    let longest = group.leader().expect("a leader");
+    let others = [(longest + 1) % 3, (longest + 2) % 3];
+    for number in others {
+        group.lose_power(number, 7);
+    }
+    group.propose(longest, vec![tenant_set("b")]);
+    group.pass(100).await;
+    group.lose_power(longest, 7);
+    // Each asks when it starts and every 100 ms after that: this one before all are there, and
+    // again when the others have settled it.
+    group.run(longest).await;
+    group.pass(90).await;
+    group.run(others[0]).await;
+    group.pass(60).await;
+    group.run(others[1]).await;
+    let last = |number: usize| {
+        let running = group.nodes[number].running.as_ref().expect("up");
+        running.replica.desk().last_entry()
+    };
+    assert!(others.into_iter().all(|other| last(other) < last(longest)));
+    group
+        .until("a leader", |group| group.leader().is_some())
+        .await;
+    assert_eq!(group.leader(), Some(longest));
+}

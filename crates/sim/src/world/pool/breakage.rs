@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::super::disk::MachineDisk;
 use super::super::faults::{Class, Fault};
 use super::super::network::{Cut, Node};
 use super::super::stage::StageError;
@@ -10,6 +11,11 @@ use super::{MS, Machine, Pool, PoolMistake, RESTART_NS};
 /// The longest leap of a clock, in ms. More than an agent may be silent would be the end of all
 /// agents, and rightly.
 const LEAP_MS_MAX: u64 = 2_500;
+
+/// How long it takes until a majority has synced what was acknowledged, in ns, if no disk is slow.
+const UNSYNCED_NS: u64 = 300 * MS;
+/// How long it takes until an agent has erased what was removed, in ns: it may be out of reach.
+const FORGOTTEN_NS: u64 = 3_000 * MS;
 
 impl Pool {
     /// Lets a quantum pass, and begins and ends what is due.
@@ -87,6 +93,16 @@ impl Pool {
         if let Some(storm) = fault.storm() {
             self.stage.network.begin_storm(place as u64, storm);
         }
+        match fault.class {
+            Class::PowerAll if !self.is_always => {
+                self.dark.push((now_ns, self.unsynced_ns(now_ns)))
+            }
+            Class::WipeAll => {
+                self.dark.push((now_ns, FORGOTTEN_NS));
+                self.judge.borrow_mut().wiped();
+            }
+            _ => {}
+        }
         let cut = |(from, to): (&[Node], &[Node])| self.stage.network.cut(from, to);
         let cuts: Vec<Cut> = fault.cuts().into_iter().map(cut).collect();
         self.cuts.push((place, cuts));
@@ -99,8 +115,15 @@ impl Pool {
                         machine.lose_power(amount.wrapping_add(node.0.into()));
                     }
                 }
+                Class::WipeAll => {
+                    self.kill(place, node);
+                    if let Some(machine) = self.machines.get_mut(&node) {
+                        machine.lose_disk();
+                    }
+                }
                 Class::Upgrade => self.upgrade(place, node),
                 Class::DiskFull => self.limit_free(node, Some(amount)),
+                Class::DiskSlow => self.set_sync_ns(node, amount),
                 Class::ClockLeap => {
                     let leap_ms = amount / MS % LEAP_MS_MAX;
                     self.stage.clock(node).leap(leap_ms * MS);
@@ -127,7 +150,11 @@ impl Pool {
         }
         for node in fault.nodes.iter().copied() {
             match fault.class {
-                Class::Kill | Class::AgentKill | Class::PowerOne | Class::PowerAll => {
+                Class::Kill
+                | Class::AgentKill
+                | Class::PowerOne
+                | Class::PowerAll
+                | Class::WipeAll => {
                     let down = self.down.entry(node).or_default();
                     down.retain(|down| *down != place);
                     if down.is_empty() {
@@ -143,6 +170,7 @@ impl Pool {
                     }
                 }
                 Class::DiskFull => self.limit_free(node, None),
+                Class::DiskSlow => self.set_sync_ns(node, 0),
                 Class::ClockDrift => self.stage.clock(node).drift(now_ns, 0),
                 Class::Pause | Class::AgentPause => self.stage.pause(node, false),
                 _ => {}
@@ -170,6 +198,25 @@ impl Pool {
         }
     }
 
+    fn set_sync_ns(&self, node: Node, sync_ns: u64) {
+        if let Some(machine) = self.machines.get(&node) {
+            machine.disk.set_sync_ns(sync_ns);
+        }
+    }
+
+    /// How long before now something may have been acknowledged that no majority has synced.
+    fn unsynced_ns(&self, now_ns: u64) -> u64 {
+        let slow = self.faults.iter().filter(|fault| {
+            let until_ns = fault.until_ns + UNSYNCED_NS;
+            fault.class == Class::DiskSlow && fault.from_ns <= now_ns && now_ns <= until_ns
+        });
+        // A sync that was begun just before does not count.
+        let slowest_ns = slow
+            .filter_map(|fault| u64::try_from(fault.amount).ok())
+            .max();
+        UNSYNCED_NS + 2 * slowest_ns.unwrap_or(0)
+    }
+
     /// Somebody sets the wall clock of a machine, which nothing may go by.
     fn set_wall(&mut self, node: Node, by_ns: i64) {
         self.stage.clock(node).set_wall(by_ns);
@@ -185,6 +232,12 @@ impl Pool {
 impl Machine {
     fn lose_power(&mut self, seed: u64) {
         self.disk.lose_power(seed);
+        self.boot = self.boot.wrapping_add(1);
+    }
+
+    /// It gets an empty one.
+    fn lose_disk(&mut self) {
+        self.disk = MachineDisk::new();
         self.boot = self.boot.wrapping_add(1);
     }
 }

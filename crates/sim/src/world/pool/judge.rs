@@ -28,6 +28,9 @@ pub(super) struct Judge {
     /// How many terms were led.
     pub(super) terms: u64,
     looks: u64,
+    /// The highest generation that was served, and when each began to be.
+    served: u64,
+    served_ns: Vec<u64>,
 }
 
 impl Judge {
@@ -78,7 +81,17 @@ impl Judge {
                 }
             }
         }
+        if look.certain_term.is_some() && !look.is_rebuilding && look.generation > self.served {
+            self.served = look.generation;
+            self.served_ns.push(now_ns);
+        }
         self.last.insert(master, (now_ns, look));
+    }
+
+    /// All masters lost their disks: terms and entries are counted anew, generations are not.
+    pub(super) fn wiped(&mut self) {
+        self.digests.clear();
+        self.certain = None;
     }
 
     /// A master's process is gone.
@@ -101,6 +114,17 @@ impl Judge {
     pub(super) fn is_led(&self) -> bool {
         let mut looks = self.last.values();
         looks.any(|(_, look)| look.certain_term.is_some())
+    }
+
+    /// How often the pool was made again from what its agents hold.
+    pub(super) fn rebuilds(&self) -> u64 {
+        (self.served_ns.len() as u64).saturating_sub(1)
+    }
+
+    /// When it was made again after this moment; the end of time if it was not.
+    pub(super) fn rebuilt_after_ns(&self, at_ns: u64) -> u64 {
+        let mut served_ns = self.served_ns.iter().copied();
+        served_ns.find(|ns| *ns > at_ns).unwrap_or(u64::MAX)
     }
 
     /// Whether all of these have applied the same.

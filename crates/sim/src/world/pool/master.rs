@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use larder_master::sim::{
-    Door, PeerWay, SimClock, SimSettings, SimVolume, Told, is_broken, master, why,
+    Door, PeerWay, SimClock, SimSettings, SimSync, SimVolume, Told, is_broken, master, why,
 };
 use larder_types::{AgentName, Principal, TenantId};
 use larder_wire::{Hello, Purpose};
@@ -80,6 +80,7 @@ pub(super) async fn run_master(mut context: Context<Packet>, settings: MasterSet
     let node = context.node;
     let mut chance = context.seed.stream("master");
     let (caller, mut calls) = Calls::new(context.outbox(), chance.draw());
+    let syncs = disk.clone();
     let volume: SimVolume = Arc::new(move || Ok(Box::new(disk.clone())));
     let face = context.face.clone();
     let clock: SimClock = Arc::new(move || {
@@ -87,7 +88,8 @@ pub(super) async fn run_master(mut context: Context<Packet>, settings: MasterSet
         let local_ms = face.local_ns() / 1_000_000 + 3_600_000;
         local_ms.saturating_add_signed(ahead_ms.load(Ordering::Relaxed))
     });
-    let (door, life) = master(sim, volume, clock, Way { caller, masters });
+    let sync: SimSync = Arc::new(move || Duration::from_nanos(syncs.sync_ns()));
+    let (door, life) = master(sim, volume, clock, sync, Way { caller, masters });
     let looked = spawn_local(look(
         door.clone(),
         context.face.clone(),

@@ -46,6 +46,8 @@ impl Pool {
             // Never due: snapshots are not sent here.
             "oplog": { "sync": sync, "snapshot_bytes": u64::MAX / 4 },
             "put_discard_ms": 1_500,
+            // Longer than an agent is out of reach, also for a leader whose clock leaps.
+            "bootstrap": { "inventory_wait_ms": 8_000 },
         });
         serde_json::from_value(config).ok()
     }
@@ -131,7 +133,7 @@ impl Pool {
     }
 
     pub(super) fn draw_faults(&self) -> Vec<Fault> {
-        let mut classes = vec![
+        let classes = vec![
             Class::Loss,
             Class::Delay,
             Class::Repeat,
@@ -148,10 +150,10 @@ impl Pool {
             Class::AgentKill,
             Class::AgentPause,
             Class::Upgrade,
+            Class::PowerAll,
+            Class::WipeAll,
+            Class::DiskSlow,
         ];
-        if self.is_always {
-            classes.push(Class::PowerAll);
-        }
         let clients = self.records.iter().map(|(node, _)| *node);
         let from_ns = self.stage.now_ns() + 50 * MS;
         let shape = FaultShape {
