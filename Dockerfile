@@ -16,9 +16,11 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
         install --mode=0755 --strip "target/release/$program" "/programs/$program"; \
     done
 
-# The C library is all that the programs need; certificates of the API server come with the
+# The C library and the usual certification authorities are all that the programs need. Masters ask
+# for those before they use an object store, an http:// one too; the API server's come with the
 # ServiceAccount.
 FROM debian:bookworm-slim
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /programs/ /usr/bin/
 # Agents set their own user: they write to folders of their node that belong to root.
 USER 65532:65532

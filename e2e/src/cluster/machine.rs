@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -180,17 +180,34 @@ impl Machine<'_> {
     /// # Errors
     /// If the machine does not run, or nobody answers.
     pub(crate) fn connect(&self, target: SocketAddr, limit: Duration) -> Result<TcpStream> {
+        let opened = self.open(move || TcpStream::connect_timeout(&target, limit));
+        opened.with_context(|| format!("{target} does not answer in the network of {}", self.name))
+    }
+
+    /// Listens within this machine's network.
+    ///
+    /// # Errors
+    /// If the machine does not run, or the address is not its own or taken.
+    pub(crate) fn listen(&self, address: SocketAddr) -> Result<TcpListener> {
+        let opened = self.open(move || TcpListener::bind(address));
+        opened.with_context(|| format!("{address} cannot be had in the network of {}", self.name))
+    }
+
+    /// Opens a socket within this machine's network.
+    fn open<S: Send + 'static>(
+        &self,
+        open: impl FnOnce() -> std::io::Result<S> + Send + 'static,
+    ) -> Result<S> {
         let path = format!("/proc/{}/ns/net", self.running()?);
         let network = File::open(&path).with_context(|| format!("{path} cannot be opened"))?;
         // Only the thread that asks moves, so it is one that ends right after.
-        let moved = std::thread::spawn(move || -> Result<TcpStream> {
+        let moved = std::thread::spawn(move || -> Result<S> {
             move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Ok(TcpStream::connect_timeout(&target, limit)?)
+            Ok(open()?)
         });
-        let opened = moved
+        moved
             .join()
-            .map_err(|_| anyhow!("the connecting thread ended"))?;
-        opened.with_context(|| format!("{target} does not answer in the network of {}", self.name))
+            .map_err(|_| anyhow!("the thread that opens it ended"))?
     }
 
     /// A path of this machine, as the whole machine sees it while this one runs.

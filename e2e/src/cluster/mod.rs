@@ -44,7 +44,7 @@ pub mod selftest;
 mod status;
 mod worker;
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -286,6 +286,14 @@ impl Cluster {
     /// If nobody answers within `limit`.
     pub fn connect(&self, target: SocketAddr, limit: Duration) -> Result<TcpStream> {
         control_plane::machine(&self.site).connect(target, limit)
+    }
+
+    /// Listens in the control plane's network, which every pod reaches, on a free port.
+    ///
+    /// # Errors
+    /// If the control plane does not run.
+    pub fn listen(&self) -> Result<TcpListener> {
+        control_plane::machine(&self.site).listen((network::CONTROL_PLANE, 0).into())
     }
 
     /// A command of this machine in the control plane's network, to which arguments are added.

@@ -12,6 +12,8 @@ use super::image::Image;
 
 /// What the operator's pods, masters and agents run; as the `Dockerfile` makes it.
 const PROGRAMS: [&str; 4] = ["larder", "larder-master", "larder-agent", "larder-operator"];
+/// The certification authorities; as in the `Dockerfile`.
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// What a person who plays an engine types into a pod, besides `larder`.
 const TOOLS: [&str; 7] = ["cat", "cmp", "head", "ls", "sh", "sha256sum", "sleep"];
 /// Who runs the product's image unless a pod says otherwise; as in the `Dockerfile`.
@@ -42,7 +44,10 @@ pub fn write(built: &Path, product: &str, out: &Path) -> Result<Archives> {
     let bare = out.join("bare");
     fs::create_dir_all(&bare).with_context(|| format!("{} cannot be made", bare.display()))?;
     let at = |program: &str| format!("/usr/bin/{program}");
-    let mut image = Image::new(product).entrypoint(&[&at("larder")]).user(USER);
+    let image = Image::new(product).entrypoint(&[&at("larder")]).user(USER);
+    let mut image = image
+        .file(AUTHORITIES, AUTHORITIES)
+        .context("the certification authorities are missing; install ca-certificates")?;
     for program in PROGRAMS {
         image = image.file(strip(built, program, &bare)?, &at(program))?;
     }

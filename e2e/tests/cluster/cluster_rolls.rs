@@ -30,7 +30,7 @@ pub(crate) fn tests() -> Vec<Test> {
 
 /// Puts one object after another until `stop`; none may fail. `larder` tells a person at once that
 /// no master leads, where the client of an engine waits within the deadline of its call.
-fn put_each(pool: &Pool<'_>, stop: &AtomicBool, done: &AtomicUsize) -> Result<()> {
+pub(crate) fn put_each(pool: &Pool<'_>, stop: &AtomicBool, done: &AtomicUsize) -> Result<()> {
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
@@ -51,14 +51,14 @@ fn put_each(pool: &Pool<'_>, stop: &AtomicBool, done: &AtomicUsize) -> Result<()
     Ok(())
 }
 
-fn fill(pool: &Pool<'_>) -> Result<()> {
+pub(crate) fn fill(pool: &Pool<'_>) -> Result<()> {
     for number in 0..OLD {
         pool.put("engine-0", &format!("old/{number}"), BYTES)?;
     }
     Ok(())
 }
 
-fn check(pool: &Pool<'_>, kind: &str, count: usize) -> Result<()> {
+pub(crate) fn check(pool: &Pool<'_>, kind: &str, count: usize) -> Result<()> {
     for number in 0..count {
         let key = format!("{kind}/{number}");
         pool.check("engine-1", &key, BYTES)
@@ -67,7 +67,7 @@ fn check(pool: &Pool<'_>, kind: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-fn change(pool: &Pool<'_>, masters: &Value) -> Result<()> {
+pub(crate) fn change(pool: &Pool<'_>, masters: &Value) -> Result<()> {
     let patch = json!({ "spec": { "masters": masters } }).to_string();
     let words = ["patch", &pool.object(), "--type=merge", "-p", &patch];
     pool.scene.kubectl(&words).map(drop)
@@ -85,7 +85,7 @@ fn lives(pool: &Pool<'_>) -> Result<BTreeSet<String>> {
 }
 
 /// Waits until so many masters run as the present spec says.
-fn await_masters(pool: &Pool<'_>, count: u32) -> Result<()> {
+pub(crate) fn await_masters(pool: &Pool<'_>, count: u32) -> Result<()> {
     until(
         &format!("{count} masters as the spec says"),
         2 * LIMIT,

@@ -31,6 +31,8 @@ mod cluster_pods;
 mod cluster_removal;
 mod cluster_rolls;
 mod cluster_tenants;
+mod cluster_volumes;
+mod object_store;
 mod operator;
 mod rig;
 mod scene;
@@ -89,6 +91,7 @@ fn cluster_tests() -> Vec<Test> {
         cluster_agents::tests(),
         cluster_masters::tests(),
         cluster_rolls::tests(),
+        cluster_volumes::tests(),
         cluster_nodes::tests(),
         cluster_removal::tests(),
     ]
