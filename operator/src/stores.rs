@@ -223,7 +223,9 @@ impl Stores {
         if let Some(namespace) = &key.namespace {
             reference = reference.within(namespace);
         }
-        store.get(&reference).map(|child| value_of(key.kind, &child))
+        store
+            .get(&reference)
+            .map(|child| value_of(key.kind, &child))
     }
 }
 

@@ -188,20 +188,18 @@ impl<D: Disk> Keeper<D> {
     }
 
     fn run_sync(&mut self, work: SyncWork) -> Result<(), LogError> {
-        self.syncing = Some(match &self.syncs {
-            Syncs::Beside => spawn_blocking(|| work.run()),
-            #[cfg(any(test, feature = "sim"))]
-            Syncs::Played(pause) => {
-                let pause = pause();
-                if pause.is_zero() {
-                    return self.finish_sync(Ok(work.run()));
-                }
-                tokio::spawn(async move {
-                    sleep(pause).await;
-                    work.run()
-                })
-            }
-        });
+        if matches!(self.syncs, Syncs::Beside) {
+            self.syncing = Some(spawn_blocking(|| work.run()));
+            return Ok(());
+        }
+        let pause = self.own_pause();
+        if pause.is_zero() {
+            return self.finish_sync(Ok(work.run()));
+        }
+        self.syncing = Some(tokio::spawn(async move {
+            sleep(pause).await;
+            work.run()
+        }));
         Ok(())
     }
 

@@ -122,16 +122,7 @@ impl<L: Log> Leading<L> {
         let Some(link) = self.links.get(connection) else {
             return;
         };
-        let ms = if header.remaining_ms == NO_DEADLINE {
-            // A page of an inventory waits for the ones before it to be in the log of others.
-            match body {
-                Body::Inventory(_) => DEADLINE_MS_MAX,
-                _ => DEADLINE_MS,
-            }
-        } else {
-            u64::from(header.remaining_ms).min(DEADLINE_MS_MAX)
-        };
-        let deadline = self.core.now.plus_ms(ms);
+        let deadline = self.core.now.plus_ms(limit_ms(&header, &body));
         let new = |items| Call::new(Origin::Peer(connection, header), items, deadline, at);
         match body {
             Body::Mount(mount) => self.mount(connection, new(1), &header, mount),
@@ -361,5 +352,15 @@ impl<L: Log> Leading<L> {
         } else {
             Err(CallError::new(Reason::SegmentUnknown))
         }
+    }
+}
+
+/// How long a call may take, in ms. A page of an inventory that names no deadline waits for the
+/// pages before it to be in the log of others.
+fn limit_ms(header: &Header, body: &Body) -> u64 {
+    match (header.remaining_ms, body) {
+        (NO_DEADLINE, Body::Inventory(_)) => DEADLINE_MS_MAX,
+        (NO_DEADLINE, _) => DEADLINE_MS,
+        (remaining_ms, _) => u64::from(remaining_ms).min(DEADLINE_MS_MAX),
     }
 }

@@ -174,3 +174,28 @@ impl Group {
         self.nodes[away].running = running;
     }
 }
+
+/// Of a leader that fell silent nobody hears that it lets nobody in any more.
+#[tokio::test(start_paused = true)]
+async fn one_that_waits_to_be_let_in_asks_the_next_leader() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    let leader = group.leader().expect("a leader");
+    let (joining, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    group.kill(joining);
+    group.nodes[joining].disk = SharedDisk::default();
+    // The other one says who leads, and what is asked there is lost.
+    group.cut(joining, &[leader], true);
+    group.run(joining).await;
+    group.pass(1_000).await;
+    group.promote(other).await;
+    group
+        .until("it votes", |group| {
+            let running = group.nodes[joining].running.as_ref().expect("up");
+            let metrics = running.replica.metrics.borrow();
+            let membership = metrics.membership_config.membership();
+            let mut voters = membership.voter_ids();
+            voters.any(|voter| voter == running.replica.desk().replica)
+        })
+        .await;
+}
