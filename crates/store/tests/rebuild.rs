@@ -14,10 +14,12 @@ use larder_types::{
 };
 use proptest::prelude::*;
 
-use crate::world::{SLAB, key, restored, tenant};
+use crate::world::{key, restored, tenant};
 
 const SLABS: u32 = 16;
 const PIECE: u64 = 64 * 1024;
+/// Has room for the pieces of all 24 puts of a case, at most three each.
+const SLAB: u64 = 128 * PIECE;
 const TENANTS: [&str; 2] = ["red", "green"];
 
 /// What happened to a put before the log was lost.
