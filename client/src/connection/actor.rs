@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_types::{Epoch, Incarnation};
-use larder_wire::hello::{Hello, Purpose, RefusedReason};
+use larder_wire::hello::{Hello, Purpose, Refused, RefusedReason};
 use larder_wire::limit::{MAX_NAME_BYTES, PROTOCOL_MAX, PROTOCOL_MIN};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -129,7 +129,10 @@ impl Actor {
             };
             match search.round(&hello, Wanted::AtLeast(least)).await {
                 Ok(found) => return found,
-                Err(none) => self.nobody_leads(none, began.elapsed()),
+                Err(none) => {
+                    let is_plural = search.is_plural();
+                    self.nobody_leads(none, is_plural, began.elapsed());
+                }
             }
             round += 1;
             let random = rand::random();
@@ -144,8 +147,14 @@ impl Actor {
     }
 
     /// Tells the callers what a round without a leader means to them.
-    fn nobody_leads(&mut self, none: NoLeader, since: Duration) {
+    fn nobody_leads(&mut self, none: NoLeader, is_plural: bool, since: Duration) {
         let NoLeader { listener, why } = none;
+        // A leader that stops hands its office over to one of the others.
+        let is_passing_on = |refused: &Refused| match refused.reason {
+            RefusedReason::NotLeader => true,
+            RefusedReason::Stopping => is_plural,
+            _ => false,
+        };
         match why {
             NoSession::Unreachable(detail) => {
                 let detail = format!("{listener}: {detail}");
@@ -154,7 +163,7 @@ impl Actor {
             // No verdict: whoever waits has a deadline.
             NoSession::Silent => tracing::debug!(listener, "it does not answer the hello"),
             // A leader is being chosen, which takes less than a second.
-            NoSession::Rejected(refused) if refused.reason == RefusedReason::NotLeader => {
+            NoSession::Rejected(refused) if is_passing_on(&refused) => {
                 if since >= FAIL_OVER {
                     let detail = format!("{listener}: no master leads: {}", refused.detail);
                     self.link.send_replace(Link::Down { detail });

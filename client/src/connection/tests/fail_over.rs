@@ -180,6 +180,29 @@ async fn calls_wait_while_nobody_leads() {
     assert!(beside(ask(&master), world).await);
 }
 
+/// Also for somebody who asked not to wait for masters that are down.
+#[tokio::test]
+async fn a_leader_that_stops_is_no_verdict_while_there_are_others() {
+    let places = three().await;
+    let master = start_with(&places);
+    let connected = master.connected(Instant::now() + HANG, false);
+    let world = async {
+        tokio::join!(
+            places[0].answer(Some(RefusedReason::Stopping)),
+            places[1].stand_by(None),
+            places[2].stand_by(None)
+        );
+        let peer = tokio::select! {
+            _ = places[0].stand_by_for_ever() => unreachable!("it stands by"),
+            _ = places[2].stand_by_for_ever() => unreachable!("it stands by"),
+            peer = places[1].lead(1) => peer,
+        };
+        std::future::pending::<()>().await;
+        drop(peer);
+    };
+    assert!(beside(soon(connected), world).await.is_ok());
+}
+
 #[tokio::test]
 async fn a_master_that_does_not_answer_the_hello_holds_nobody_up() {
     let places = three().await;
