@@ -23,9 +23,8 @@ const ASK_PAUSE_MAX: Duration = Duration::from_secs(5);
 const ASK_TIMEOUT: Duration = Duration::from_millis(500);
 /// So many election times without a word of a leader make a voter ask whether it is one still.
 const LOST_ELECTIONS: u64 = 10;
-/// How long to wait for an answer of the leader. To let in may take longer, as all of the pool's
-/// state is sent first: it goes on with that, and is asked again. One that fell silent never says
-/// so, and the next leader is to be asked.
+/// How long to wait for an answer of the leader. One that fell silent never says that it leads no
+/// more, and the next one is to be asked; one that takes longer goes on, and is asked again.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// After so many rounds without success it is said what is missing.
 const SAY_AFTER_ROUNDS: u32 = 50;
@@ -178,11 +177,8 @@ pub(super) async fn admit(desk: PeerDesk, mut joins: mpsc::Receiver<Join>) {
     let mut metrics = desk.metrics.clone();
     let mut beat = tokio::time::interval(Duration::from_millis(desk.election_ms));
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut next = None;
     loop {
         let join = tokio::select! {
-            biased;
-            Some(join) = std::future::ready(next.take()) => Some(join),
             join = joins.recv() => join,
             changed = metrics.changed() => {
                 if changed.is_err() {
@@ -197,32 +193,13 @@ pub(super) async fn admit(desk: PeerDesk, mut joins: mpsc::Receiver<Join>) {
             }
         };
         let Some(join) = join else { return };
-        let done = tokio::select! {
-            done = let_in(&desk, join.id, &join.member) => done,
-            anew = set_up_anew(&mut joins, &join) => {
-                next = Some(anew);
-                Err(format!("{} was set up anew since then", join.member))
-            }
-        };
+        let done = let_in(&desk, join.id, &join.member).await;
         if let Err(why) = &done {
             tracing::warn!(member = %join.member, why, "a master was not let in");
         }
         // Whoever asked may have gone; it asks again.
         drop(join.reply.send(done));
     }
-}
-
-/// The one that is being let in asks under another number: it has lost its disk, and what is sent
-/// to it never arrives. Everybody else is told to come back.
-async fn set_up_anew(joins: &mut mpsc::Receiver<Join>, present: &Join) -> Join {
-    while let Some(other) = joins.recv().await {
-        if other.member.name == present.member.name && other.id != present.id {
-            return other;
-        }
-        // Whoever asked may have gone.
-        drop(other.reply.send(Err("a master is being let in".to_owned())));
-    }
-    std::future::pending().await
 }
 
 /// Ends a change of the voters that a former leader began and did not live to end: until then

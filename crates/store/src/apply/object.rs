@@ -238,5 +238,6 @@ pub(super) fn retire(
     if is_lost {
         return Ok(());
     }
-    super::slab::release(state, extent, version, effects)
+    let sums = (&mut state.sum, &mut state.releasing_bytes);
+    super::slab::release(slab, sums, extent, version, effects)
 }

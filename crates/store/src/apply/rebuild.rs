@@ -178,7 +178,8 @@ fn extent_found(
         .and_then(|segment| segment.slab_mut(extent.slab))
         .ok_or_else(|| format!("{extent:?} lies in no known slab"))?;
     reserve_extent(&mut lies_in.alloc, extent).map_err(|error| format!("{extent:?}: {error}"))?;
-    slab::release(state, extent, version, effects)
+    let sums = (&mut state.sum, &mut state.releasing_bytes);
+    slab::release(lies_in, sums, extent, version, effects)
 }
 
 fn rebuilt(state: &mut State, effects: &mut Effects) -> Result<(), Fault> {

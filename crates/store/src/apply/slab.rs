@@ -6,7 +6,7 @@ use larder_types::{Extent, SlabRef, TenantId, Version, layout};
 
 use super::Fault;
 use crate::alloc::Allocator;
-use crate::digest;
+use crate::digest::{self, Sum};
 use crate::effects::{Command, Effects};
 use crate::reply::WaitOn;
 use crate::segment::{Lodgers, Releasing, Slab, SlabPhase, free_extent};
@@ -68,18 +68,15 @@ pub(super) fn place(
     Ok(segment.slab_bytes)
 }
 
-/// An extent whose bytes are taken waits from now on for its agent to erase it.
+/// An extent whose bytes are taken waits from now on for its agent to erase it. Whoever calls has
+/// found its slab already.
 pub(super) fn release(
-    state: &mut State,
+    slab: &mut Slab,
+    (sum, releasing_bytes): (&mut Sum, &mut u64),
     extent: &Extent,
     version: Version,
     effects: &mut Effects,
 ) -> Result<(), Fault> {
-    let slab = state
-        .segments
-        .get_mut(&extent.slab.segment)
-        .and_then(|segment| segment.slab_mut(extent.slab))
-        .ok_or_else(|| format!("{extent:?} lies in no known slab"))?;
     let releasing = Releasing {
         length_bytes: extent.length_bytes,
         version,
@@ -90,12 +87,9 @@ pub(super) fn release(
     }
     let aligned = layout::reserved_bytes(extent.length_bytes)
         .ok_or_else(|| format!("{extent:?} is too long"))?;
-    state.releasing_bytes = state.releasing_bytes.saturating_add(aligned);
-    state.sum.add(digest::of_releasing(
-        extent.slab,
-        extent.offset_bytes,
-        &releasing,
-    ));
+    *releasing_bytes = releasing_bytes.saturating_add(aligned);
+    let digest = digest::of_releasing(extent.slab, extent.offset_bytes, &releasing);
+    sum.add(digest);
     effects.erase(*extent, version);
     Ok(())
 }
