@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod chaos;
 pub mod cluster;
+pub mod http;
 pub mod pool;
 pub mod proc;
 pub mod prometheus;

@@ -1,5 +1,6 @@
 //! What is left after a round is read, removed and judged.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -7,9 +8,10 @@ use larder_client::Reason;
 use larder_sim::history::{Call, History, Limits, Losses, Operation, check};
 use tokio::sync::watch;
 
+use crate::chaos::Fault;
 use crate::chaos::ledger::{Ledger, Span};
 use crate::chaos::load::{TENANT, addrs, connect, key, replicas};
-use crate::chaos::masters::PATIENCE;
+use crate::chaos::masters::{PATIENCE, lives};
 use crate::chaos::now_ns;
 use crate::chaos::reader::Seen;
 use crate::chaos::record::{Record, removed};
@@ -82,6 +84,23 @@ impl Run<'_> {
         }
         left.history.extend(record.finish());
         Ok(())
+    }
+
+    /// Waits until the masters hear all agents, and one of them in another life if it was killed.
+    pub(super) fn until_alive(&mut self, former: &BTreeMap<String, String>) -> Result<()> {
+        let killed = usize::from(self.plan.fault == Fault::AgentKill9);
+        let start = Instant::now();
+        loop {
+            let now = lives(&self.scene.pool)?;
+            let is_new = |(name, life): &(&String, &String)| former.get(*name) != Some(life);
+            if now.len() == self.scene.agents.len() && now.iter().filter(is_new).count() == killed {
+                self.note("all agents are heard".to_owned());
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("agents after {PATIENCE:?}: {now:?}, before the fault: {former:?}");
+            }
+        }
     }
 
     /// Waits until everything has as many replicas as it was put with.

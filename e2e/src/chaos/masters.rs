@@ -1,13 +1,14 @@
 //! The masters of a pool as they are now, and signals to their processes.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use larder_telemetry::Metric;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
+use crate::http::{http, http_with};
 use crate::pool::{Document, MasterEntry, Pool};
 use crate::proc;
 
@@ -95,20 +96,31 @@ pub fn kill(pids: &[u32]) -> Result<()> {
 pub fn log_syncs(pool: &Pool) -> Result<f64> {
     let mut all = 0.0;
     for master in &status(pool)?.masters {
-        let mut stream = TcpStream::connect(&master.admin_addr)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let host = &master.admin_addr;
-        write!(
-            stream,
-            "GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-        )?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
+        let (status, text) = http(&master.admin_addr, "GET /metrics")?;
+        ensure!(status == 200, "GET /metrics: {status} {text}");
         let name = Metric::MasterLogSyncsTotal.spec().name;
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         let value = line.and_then(|rest| rest.split_whitespace().next_back());
-        let value = value.with_context(|| format!("no {name} at {host}"))?;
+        let value = value.with_context(|| format!("no {name} at {}", master.admin_addr))?;
         all += value.parse::<f64>()?;
     }
     Ok(all)
+}
+
+/// The lives of the agents that the leader hears, by name.
+///
+/// # Errors
+/// If no master leads or it does not answer.
+pub fn lives(pool: &Pool) -> Result<BTreeMap<String, String>> {
+    let document = status(pool)?;
+    let addr = &leader(&document)?.admin_addr;
+    let headers = format!("Authorization: Bearer {}\r\n", pool.token("operator")?);
+    let (status, body) = http_with(addr, "GET /v1/agents", &headers)?;
+    ensure!(status == 200, "GET /v1/agents: {status} {body}");
+    let document: Value = serde_json::from_str(&body)?;
+    let agents = document["agents"].as_array().into_iter().flatten();
+    let online = agents.filter(|one| one["online"] == true);
+    let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
+    let life = |one: &Value| Some((text(&one["name"])?, text(&one["incarnation"])?));
+    Ok(online.filter_map(life).collect())
 }

@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use crate::chaos::filler::Filler;
 use crate::chaos::judgement::Former;
 use crate::chaos::load::{Load, TENANT, addrs, connect, replicas};
-use crate::chaos::masters::{PATIENCE, until_whole};
+use crate::chaos::masters::{PATIENCE, lives, until_whole};
 use crate::chaos::probe::Probe;
 use crate::chaos::scene::Scene;
 use crate::chaos::tally::Tally;
@@ -163,6 +163,7 @@ impl Run<'_> {
         let range = (self.plan.puts_per_round / 2 - early).max(1);
         let moment = early + self.dice.below(range);
         self.until_puts(&load, moment)?;
+        let lives = lives(&self.scene.pool)?;
         let injected_ns = now_ns();
         self.inject(&mut probe, &load)?;
         self.until_puts(&load, self.plan.puts_per_round)?;
@@ -192,6 +193,8 @@ impl Run<'_> {
         left.history.extend(probe.record.finish());
         self.judged(&mut left)?;
         if self.plan.fault.hits_agents() {
+            // The masters count what an agent held until they miss it.
+            self.until_alive(&lives)?;
             self.until_copied(&left.ledgers)?;
         }
         let former = std::mem::replace(&mut self.former, left);

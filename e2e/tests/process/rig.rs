@@ -1,12 +1,11 @@
 //! What the tests share: pools, clients, patterns of bytes, waiting for a state.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use bytes::Bytes;
 use larder_client::{Client, ClientOptions, Credential, Key};
+pub(crate) use larder_e2e::http::{http, http_with};
 use larder_e2e::pool::Pool;
 use tokio::runtime::Runtime;
 
@@ -95,28 +94,6 @@ pub(crate) fn until<T>(what: &str, mut state: impl FnMut() -> Result<Option<T>>)
         }
         std::thread::yield_now();
     }
-}
-
-/// One plain HTTP request; the status line's code and the body.
-pub(crate) fn http(addr: &str, request: &str) -> Result<(u16, String)> {
-    http_with(addr, request, "")
-}
-
-/// The same with more headers, each with its end of line.
-pub(crate) fn http_with(addr: &str, request: &str, headers: &str) -> Result<(u16, String)> {
-    let mut stream = TcpStream::connect(addr).with_context(|| format!("nobody at {addr}"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(
-        stream,
-        "{request} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n{headers}\r\n"
-    )?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    let (head, body) = text
-        .split_once("\r\n\r\n")
-        .context("no end of the HTTP head")?;
-    let status = head.split(' ').nth(1).context("no HTTP status")?.parse()?;
-    Ok((status, body.to_owned()))
 }
 
 /// The body of a page, with chunk lengths removed where the server sends chunks.

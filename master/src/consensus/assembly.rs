@@ -181,6 +181,8 @@ impl<T: Transport> Parts<T> {
             let commands = self.commands.clone();
             let settling = doubt::settle(desk(), net(), former, commands, doubt);
             tasks.spawn(settling);
+        } else if self.lost_tail.is_some() {
+            tasks.spawn(doubt::forget(desk(), self.commands.clone()));
         }
         tasks.spawn(release::agree(desk(), net(), agreed));
         tasks.spawn(hand_over::serve(desk(), net(), asked.hand_overs));
@@ -208,8 +210,6 @@ fn raft_config(settings: &ReplicaSettings) -> Result<Arc<openraft::Config>, Cons
         snapshot_policy: SnapshotPolicy::Never,
         // What goes behind a snapshot is decided where it is taken.
         max_in_snapshot_log_to_keep: u64::MAX / 2,
-        // As long as the log has what a master lacks, the log is sent.
-        replication_lag_threshold: u64::MAX / 2,
         max_payload_entries: 1_024,
         install_snapshot_timeout: INSTALL_MS,
         ..openraft::Config::default()

@@ -8,6 +8,9 @@
 //! * If the others were in doubt and have settled it so, while the longest log is this one's, then
 //!   none of them can lead, and it has to. It waits for a while before it says so: others that were
 //!   never in doubt and have less only need time for an election.
+//!
+//! The doubt stays on the disk until a leader has asked agents for what the log may lack: until
+//! then the longest log and the loss are known in memory only, and a start has to find them again.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -67,27 +70,21 @@ pub(super) async fn settle<T: Transport>(
         let is_longest = desk.last_entry() > trusted().filter_map(|who| who.last).max();
         let is_few = trusted().count() <= configured.len() / 2;
         if is_all && (is_few || (is_longest && leaderless > LEADERLESS_ROUNDS)) {
-            break go_on(&desk, known.values(), &commands, &doubt).await;
+            go_on(&desk, known.values(), &doubt);
+            break forget(desk, commands).await;
         }
         sleep(ASK_PAUSE).await;
     }
 }
 
 /// The longest log of all is the base.
-async fn go_on(
+fn go_on<'a>(
     desk: &PeerDesk,
-    known: impl Iterator<Item = &WhoIs>,
-    commands: &mpsc::Sender<Command>,
+    known: impl Iterator<Item = &'a WhoIs>,
     doubt: &watch::Sender<Doubt>,
 ) {
     let floor = known.filter_map(|who| who.last).max();
     desk.floor.send_replace(floor);
-    let (answer, answered) = oneshot::channel();
-    let sent = commands.send(Command::Settle(answer)).await;
-    if sent.is_err() || !matches!(answered.await, Ok(Ok(()))) {
-        // The disk failed; the keeper says so, and nobody serves.
-        return;
-    }
     tracing::warn!(
         longest = ?floor,
         "a majority of the masters lost its power: they go on with the longest log that is left, \
@@ -96,4 +93,17 @@ async fn go_on(
     desk.loses_tail();
     desk.is_doubtful.store(false, Ordering::Relaxed);
     doubt.send_replace(Doubt::Settled);
+}
+
+/// Takes the doubt off the disk when agents have been asked.
+pub(super) async fn forget(desk: PeerDesk, commands: mpsc::Sender<Command>) {
+    desk.lost_tail.until_sought().await;
+    let (answer, answered) = oneshot::channel();
+    let sent = commands.send(Command::Settle(answer)).await;
+    if sent.is_ok()
+        && let Ok(Err(error)) = answered.await
+    {
+        let error = larder_telemetry::error_chain(&error);
+        tracing::warn!(error, "the doubt stays on the disk until the next start");
+    }
 }

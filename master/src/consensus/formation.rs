@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use openraft::{ChangeMembers, ServerState};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::Member;
 use super::desk::PeerDesk;
 use super::link::{Link, Transport};
-use super::membership::{self, Unnamed};
+use super::membership::{self, Unnamed, matched};
 use super::message::{PeerAnswer, PeerCall, PeerRequest, WhoIs};
 use super::network::Network;
 
@@ -26,6 +26,8 @@ const LOST_ELECTIONS: u64 = 10;
 /// How long to wait for an answer of the leader. One that fell silent never says that it leads no
 /// more, and the next one is to be asked; one that takes longer goes on, and is asked again.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the leader waits for one that learns. It asks again, and the others wait no longer.
+const LEARN_TIMEOUT: Duration = Duration::from_secs(3);
 /// After so many rounds without success it is said what is missing.
 const SAY_AFTER_ROUNDS: u32 = 50;
 
@@ -245,8 +247,7 @@ async fn let_in(desk: &PeerDesk, id: u64, member: &Member) -> Result<(), String>
         // It did not hear of this leader for a while.
         return Ok(());
     }
-    let learner = desk.raft.add_learner(id, member.clone(), true).await;
-    learner.map_err(|error| error.to_string())?;
+    learn(desk, id, member).await?;
     let voters = {
         let metrics = desk.metrics.borrow();
         let membership = metrics.membership_config.membership();
@@ -264,4 +265,27 @@ async fn let_in(desk: &PeerDesk, id: u64, member: &Member) -> Result<(), String>
     changed.map_err(|error| error.to_string())?;
     tracing::info!(member = %member, id, "a master was let in");
     Ok(())
+}
+
+/// Makes a learner of it, and waits until it has all that the log holds now.
+async fn learn(desk: &PeerDesk, id: u64, member: &Member) -> Result<(), String> {
+    let is_learner = {
+        let metrics = desk.metrics.borrow();
+        let membership = metrics.membership_config.membership();
+        membership.get_node(&id) == Some(member)
+    };
+    if !is_learner {
+        let learner = desk.raft.add_learner(id, member.clone(), false).await;
+        learner.map_err(|error| error.to_string())?;
+    }
+    let mut data = desk.data.clone();
+    let last = data.borrow().last_log.map_or(0, |at| at.index);
+    let has_all = data.wait_for(|data| matched(data, id).is_some_and(|at| at >= last));
+    let done = match timeout(LEARN_TIMEOUT, has_all).await {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(_)) => return Err("the master stops".to_owned()),
+        Err(_) => matched(&desk.data.borrow(), id),
+    };
+    let done = done.map_or(0, |at| at + 1);
+    Err(format!("it has {done} of {} entries so far", last + 1))
 }

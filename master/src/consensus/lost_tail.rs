@@ -1,42 +1,53 @@
 //! That the end of the log may be lost, and that agents may know of it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::watch;
 
 /// Whether the log that this replica votes for may lack what was acknowledged, and since which
 /// term. Only a leader of a later term can have asked the agents for it: what the log says of
 /// former losses, which a replica applies again after a start, is no answer to this one.
+///
+/// It goes with the process. The doubt on the disk stays until it has been asked for, so whoever
+/// starts again before that has to settle it, and knows of the loss, once more.
 #[derive(Debug, Default)]
 pub(super) struct LostTail {
     /// One more than the term in which it was known; 0: nothing is lost.
-    known: AtomicU64,
+    known: watch::Sender<u64>,
 }
 
 impl LostTail {
     /// Lost as of this term, or not.
-    pub(super) const fn new(term: Option<u64>) -> Self {
-        let known = match term {
-            Some(term) => term.saturating_add(1),
-            None => 0,
-        };
-        Self {
-            known: AtomicU64::new(known),
+    pub(super) fn new(term: Option<u64>) -> Self {
+        let lost = Self::default();
+        if let Some(term) = term {
+            lost.note(term);
         }
+        lost
     }
 
     pub(super) fn note(&self, term: u64) {
         self.known
-            .fetch_max(term.saturating_add(1), Ordering::Relaxed);
+            .send_modify(|known| *known = (*known).max(term.saturating_add(1)));
     }
 
     pub(super) fn is_known(&self) -> bool {
-        self.known.load(Ordering::Relaxed) > 0
+        *self.known.borrow() > 0
+    }
+
+    /// Waits until nothing is lost that agents have not been asked for.
+    pub(super) async fn until_sought(&self) {
+        // The sender is here.
+        drop(self.known.subscribe().wait_for(|known| *known == 0).await);
     }
 
     /// A leader of this term asks the agents.
     pub(super) fn is_sought_in(&self, term: u64) {
-        if term >= self.known.load(Ordering::Relaxed) {
-            self.known.store(0, Ordering::Relaxed);
-        }
+        self.known.send_if_modified(|known| {
+            let is_sought = *known > 0 && term >= *known;
+            if is_sought {
+                *known = 0;
+            }
+            is_sought
+        });
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use openraft::metrics::RaftDataMetrics;
 use openraft::{ChangeMembers, ServerState};
 use serde::Serialize;
 use tokio::time::timeout;
@@ -98,11 +99,16 @@ impl PeerDesk {
         let taken_ms = self.rounds.borrow().taken_ms(id, term);
         let since_ms = taken_ms.map(|at_ms| (self.clock)().saturating_sub(at_ms));
         let data = self.data.borrow();
-        let matched = data.replication.as_ref().and_then(|all| all.get(&id));
-        let matched = matched.copied().flatten().map_or(0, |at| at.index);
         let last = data.last_log.map_or(0, |at| at.index);
+        let matched = matched(&data, id).unwrap_or(0);
         since_ms.is_some_and(|ms| ms < self.election_ms) && matched + BEHIND_MAX >= last
     }
+}
+
+/// The last entry that a leader knows another replica to have. `None`: none yet, or nobody leads.
+pub(super) fn matched(data: &RaftDataMetrics<u64>, id: u64) -> Option<u64> {
+    let all = data.replication.as_ref()?;
+    all.get(&id)?.map(|at| at.index)
 }
 
 /// Voters that are not named, and how often in a row they were seen.

@@ -294,9 +294,11 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
         // No other master could know more, but agents do. A new term follows, so no version is
         // given twice.
         tracing::warn!("this machine lost its power: agents are asked for puts of the last moment");
-        log.settle_doubt()?;
         is_doubtful = false;
         lost_tail = (!trusts_all).then(|| log.vote().map_or(0, |vote| vote.term));
+        if trusts_all {
+            log.settle_doubt()?;
+        }
     }
     if let Some(applied) = recovered.applied
         && log.last().is_none_or(|last| last.index < applied.index)

@@ -16,6 +16,24 @@ impl Group {
         names
     }
 
+    /// Whether a replica votes, as anybody sees it.
+    fn is_voter(&self, number: usize) -> bool {
+        let me = self.nodes[number].running.as_ref().expect("up");
+        let me = me.replica.desk().replica;
+        self.up().any(|(_, running)| {
+            let metrics = running.replica.metrics.borrow();
+            let membership = metrics.membership_config.membership();
+            membership.voter_ids().any(|voter| voter == me)
+        })
+    }
+
+    /// Its machine stops and gets a new disk, and with it another number when it runs again.
+    fn replace_disk(&mut self, number: usize) {
+        self.kill(number);
+        self.nodes[number].disk = SharedDisk::default();
+        self.nodes[number].boot += 1;
+    }
+
     async fn until_voters(&mut self, number: usize, names: &[&str]) {
         self.until(&format!("the voters {names:?}"), |group| {
             group.voters(number) == names
@@ -182,20 +200,45 @@ async fn one_that_waits_to_be_let_in_asks_the_next_leader() {
     group.commit("a").await;
     let leader = group.leader().expect("a leader");
     let (joining, other) = ((leader + 1) % 3, (leader + 2) % 3);
-    group.kill(joining);
-    group.nodes[joining].disk = SharedDisk::default();
+    group.replace_disk(joining);
     // The other one says who leads, and what is asked there is lost.
     group.cut(joining, &[leader], true);
     group.run(joining).await;
     group.pass(1_000).await;
     group.promote(other).await;
     group
-        .until("it votes", |group| {
-            let running = group.nodes[joining].running.as_ref().expect("up");
-            let metrics = running.replica.metrics.borrow();
-            let membership = metrics.membership_config.membership();
-            let mut voters = membership.voter_ids();
-            voters.any(|voter| voter == running.replica.desk().replica)
-        })
+        .until("it votes", |group| group.is_voter(joining))
         .await;
+}
+
+/// A voter that has nothing would make quorums with those that have what counts.
+#[tokio::test(start_paused = true)]
+async fn one_votes_only_when_it_has_everything() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    let leader = group.leader().expect("a leader");
+    let (joining, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    group.replace_disk(joining);
+    // What it asks is heard, and nothing gets to it.
+    let name = |number: usize| ALL[number].to_owned();
+    let way = (name(leader), name(joining));
+    group.lines.send_modify(|lines| {
+        lines.cut.insert(way.clone());
+    });
+    group.run(joining).await;
+    for _ in 0..40 {
+        group.pass(500).await;
+        assert!(!group.is_voter(joining));
+    }
+    // And it holds up nobody.
+    group.commit_without(joining, "b").await;
+    assert_eq!(group.leader(), Some(leader));
+    assert!(group.voters(other).len() == 3);
+    group.lines.send_modify(|lines| {
+        lines.cut.remove(&way);
+    });
+    group
+        .until("it votes", |group| group.is_voter(joining))
+        .await;
+    group.commit("c").await;
 }

@@ -144,3 +144,62 @@ async fn the_longest_log_is_not_left_out_when_its_master_asks_last() {
         .await;
     assert_eq!(group.leader(), Some(longest));
 }
+
+impl Group {
+    fn knows_lost_tail(&self) -> bool {
+        let leader = self.leader().expect("a leader");
+        let leader = self.nodes[leader].running.as_ref().expect("up");
+        leader.replica.lost_tail()
+    }
+
+    async fn kill_and_run_all(&mut self) {
+        let count = self.nodes.len();
+        (0..count).for_each(|number| self.kill(number));
+        self.pass(50).await;
+        for number in 0..count {
+            self.run(number).await;
+        }
+    }
+
+    async fn until_led(&mut self) {
+        self.until("a leader", |group| group.leader().is_some())
+            .await;
+    }
+}
+
+/// Those that know of it may die before a leader has asked the agents.
+#[tokio::test(start_paused = true)]
+async fn a_lost_tail_is_remembered_until_agents_are_asked() {
+    for count in [1, 3] {
+        let mut group = Group::start(count).await;
+        group.commit("a").await;
+        group.pass(100).await;
+        (0..count).for_each(|number| group.lose_power(number, 3 + number as u64));
+        for number in 0..count {
+            group.run(number).await;
+        }
+        group
+            .until("the doubt is settled", |group| {
+                group
+                    .up()
+                    .all(|(_, running)| !running.replica.desk().is_doubtful())
+            })
+            .await;
+        for _ in 0..2 {
+            group.kill_and_run_all().await;
+            group.until_led().await;
+            assert!(group.knows_lost_tail(), "{count} masters");
+        }
+        let term = group.term(group.leader().expect("a leader"));
+        for (_, running) in group.up() {
+            running.replica.desk().tail_is_sought_in(term);
+        }
+        group.pass(100).await;
+        group.kill_and_run_all().await;
+        group.until_led().await;
+        assert!(
+            !group.knows_lost_tail(),
+            "{count} masters: it was asked for"
+        );
+    }
+}
