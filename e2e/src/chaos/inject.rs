@@ -138,11 +138,16 @@ impl Run<'_> {
         self.note(format!("{next} is to lead"));
         let from_ns = now_ns();
         let mut tries = 0;
-        while !self.scene.pool.run(&["promote", &next])?.status.success() {
+        loop {
+            let output = self.scene.pool.run(&["promote", &next])?;
+            if output.status.success() {
+                break;
+            }
             // It may be too far behind, or too slow; then the old one leads on.
             tries += 1;
-            self.note("the office was not handed over".to_owned());
-            ensure!(tries < PROMOTIONS, "{next} cannot be promoted");
+            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            self.note(format!("the office was not handed over: {why}"));
+            ensure!(tries < PROMOTIONS, "{next} cannot be promoted: {why}");
         }
         self.first_put(probe)?;
         std::thread::sleep(AFTER);

@@ -135,6 +135,7 @@ impl<T: Transport> Parts<T> {
         let (hand_overs, handing_over) = mpsc::channel(1);
         let (floor, _) = watch::channel(None);
         let (behind, _) = watch::channel(true);
+        let (resigning, _) = watch::channel(false);
         let members = self.settings.members.iter();
         let (named, _) = watch::channel(members.map(|member| member.name.clone()).collect());
         let desk = PeerDesk {
@@ -155,6 +156,7 @@ impl<T: Transport> Parts<T> {
             named,
             joins,
             hand_overs,
+            resigning,
             snapshots,
             written: self.written.clone(),
         };

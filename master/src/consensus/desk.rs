@@ -92,6 +92,8 @@ pub(crate) struct PeerDesk {
     pub(super) named: watch::Sender<BTreeSet<String>>,
     pub(super) joins: mpsc::Sender<Join>,
     pub(super) hand_overs: mpsc::Sender<HandOver>,
+    /// Whether the office is being handed over; nothing is proposed meanwhile.
+    pub(super) resigning: watch::Sender<bool>,
     pub(super) snapshots: Snapshots,
     pub(super) written: Written,
 }

@@ -7,9 +7,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::Member;
-use super::convert::{at, ballot};
+use super::convert::ballot;
 use super::desk::PeerDesk;
 use super::link::{Link, Transport};
+use super::membership::matched;
 use super::message::{PeerAnswer, PeerCall, PeerRequest};
 use super::network::Network;
 
@@ -37,6 +38,7 @@ pub(super) async fn serve<T: Transport>(
     while let Some(HandOver { to, reply }) = wanted.recv().await {
         let done = hand_over(&desk, &network, to.as_deref()).await;
         // This master goes on as a follower, or as the leader that it still is.
+        desk.resigning.send_replace(false);
         desk.raft.runtime_config().heartbeat(true);
         drop(reply.send(done));
     }
@@ -52,11 +54,17 @@ async fn hand_over<T: Transport>(
     if id == desk.replica {
         return Ok(member);
     }
-    // From here on nothing is told or decided: the next leader may be elected at any moment.
+    // From here on nothing is told or proposed: the next leader may be elected at any moment, and
+    // who stands for election takes no more entries, so one that it lacks would cost it this vote.
     desk.raft.runtime_config().heartbeat(false);
+    desk.resigning.send_replace(true);
     desk.end_lease();
     let caught_up = timeout(CATCH_UP, async {
-        while !has_all(desk, id) {
+        // What openraft publishes of its log lags behind. Its core takes its calls in order, and
+        // has every entry written before the next: what was proposed is there when this returns.
+        drop(desk.raft.with_raft_state(|_| ()).await);
+        let last = desk.written.last();
+        while matched(&desk.data.borrow(), id) < last {
             sleep(TRY_PAUSE).await;
         }
     });
@@ -108,7 +116,6 @@ fn choose(desk: &PeerDesk, to: Option<&str>) -> Result<(u64, Member), String> {
     }
     let membership = metrics.membership_config.membership();
     let data = desk.data.borrow();
-    let matched = |id: &u64| data.replication.as_ref()?.get(id).copied().flatten();
     let voters = membership
         .voter_ids()
         .filter_map(|id| Some((id, membership.get_node(&id)?.clone())));
@@ -120,17 +127,7 @@ fn choose(desk: &PeerDesk, to: Option<&str>) -> Result<(u64, Member), String> {
             .ok_or_else(|| format!("`{name}` is no voting master of this pool")),
         None => voters
             .filter(|(id, _)| *id != desk.replica)
-            .max_by_key(|(id, _)| matched(id).as_ref().map(at))
+            .max_by_key(|(id, _)| matched(&data, *id))
             .ok_or_else(|| "there is no other master".to_owned()),
     }
-}
-
-/// Whether a follower has every entry of this leader.
-fn has_all(desk: &PeerDesk, id: u64) -> bool {
-    let data = desk.data.borrow();
-    let matched = data
-        .replication
-        .as_ref()
-        .and_then(|all| all.get(&id).copied().flatten());
-    matched >= data.last_log
 }

@@ -46,6 +46,13 @@ pub(crate) struct RaftLog {
     is_deposed: bool,
     /// What all masters know to do, as far as they were asked.
     release: Option<watch::Receiver<u32>>,
+    /// Whether the office is being handed over: the next leader has everything then, and nothing
+    /// may be added that it lacks.
+    resigning: watch::Receiver<bool>,
+    /// Proposed while it is; goes on when this master stays the leader after all.
+    held: VecDeque<Proposal>,
+    /// Ends when it stays so.
+    stays: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl fmt::Debug for RaftLog {
@@ -99,6 +106,9 @@ impl RaftLog {
             deposed,
             is_deposed: false,
             release: None,
+            resigning: watch::channel(false).1,
+            held: VecDeque::new(),
+            stays: None,
         }
     }
 
@@ -108,6 +118,50 @@ impl RaftLog {
             release: Some(agreed),
             ..self
         }
+    }
+
+    /// With whether the office is being handed over.
+    pub(super) fn with_resigning(self, resigning: watch::Receiver<bool>) -> Self {
+        Self { resigning, ..self }
+    }
+
+    /// Hands what is held to openraft's core, which takes its calls in order; nothing is waited
+    /// for. What becomes of it is seen in the committed entries, so the answer is not wanted.
+    fn send_held(&mut self) -> Result<(), LogError> {
+        // Whoever says that the office is handed over waits for this guard, so that everything
+        // that was sent before is before its next call of the core.
+        let resigning = self.resigning.borrow();
+        if *resigning {
+            let mut watched = self.resigning.clone();
+            self.stays.get_or_insert_with(|| {
+                Box::pin(async move {
+                    // An error: nobody is left who could hand it over.
+                    drop(watched.wait_for(|resigning| !resigning).await);
+                })
+            });
+            return Ok(());
+        }
+        while let Some(proposal) = self.held.pop_front() {
+            let proposed = pin!(self.raft.client_write_ff(proposal));
+            let mut context = Context::from_waker(Waker::noop());
+            match proposed.poll(&mut context) {
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(_)) | Poll::Pending => return Err(LogError::NotLeader),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is held when this master stays the leader.
+    fn poll_stays(&mut self, context: &mut Context<'_>) -> Result<(), LogError> {
+        let Some(stays) = &mut self.stays else {
+            return Ok(());
+        };
+        if stays.as_mut().poll(context).is_pending() {
+            return Ok(());
+        }
+        self.stays = None;
+        self.send_held()
     }
 
     /// Commits ops while there is no leader over the state yet, and applies them. False: another
@@ -190,14 +244,8 @@ impl Log for RaftLog {
             term: self.term,
             ops: Arc::from(bytes),
         };
-        // Hands it to openraft's core, which takes its calls in order; nothing is waited for. What
-        // becomes of it is seen in the committed entries, so the answer is not wanted.
-        let proposed = pin!(self.raft.client_write_ff(proposal));
-        let mut context = Context::from_waker(Waker::noop());
-        match proposed.poll(&mut context) {
-            Poll::Ready(Ok(_)) => {}
-            Poll::Ready(Err(_)) | Poll::Pending => return Err(LogError::NotLeader),
-        }
+        self.held.push_back(proposal);
+        self.send_held()?;
         self.last_index += 1;
         self.proposed_bytes += size;
         self.proposed.push_back((self.last_index, ops, size));
@@ -217,6 +265,8 @@ impl Log for RaftLog {
             }
         }
         // Kept: whoever asks again after that hears the same.
+        let stays = self.poll_stays(context);
+        self.is_deposed |= stays.is_err();
         self.is_deposed = self.is_deposed || self.deposed.as_mut().poll(context).is_ready();
         if self.is_deposed {
             return Poll::Ready(Err(LogError::NotLeader));

@@ -208,6 +208,7 @@ impl Replica {
             self.flaw,
         )
         .with_release(self.agreed.clone())
+        .with_resigning(self.desk.resigning.subscribe())
     }
 
     /// Whether the log may lack the end of what was acknowledged.

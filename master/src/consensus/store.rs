@@ -125,6 +125,11 @@ impl Written {
         drop(recent.wait_for(|recent| recent.written > index).await);
     }
 
+    /// The last entry that was written in this life.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.0.borrow().written.checked_sub(1)
+    }
+
     /// Bytes of all entries that were written in this life, with those that it found.
     pub(super) fn bytes(&self) -> u64 {
         self.0.borrow().written_bytes

@@ -43,6 +43,68 @@ async fn a_leader_hands_its_office_over_at_once() {
     }
 }
 
+/// Who stands for election takes no more entries: one that it lacks would cost it the vote that it
+/// needs.
+#[tokio::test(start_paused = true)]
+async fn what_is_proposed_meanwhile_does_not_hinder_it() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    for late_ms in 0..4 {
+        let old = group.leader().expect("a leader");
+        let to = (old + 1) % 3;
+        let desk = group.nodes[old].running.as_ref().expect("up");
+        let desk = desk.replica.desk().clone();
+        let name = group.nodes[to].name.clone();
+        let handed = tokio::spawn(async move { desk.hand_over(Some(name)).await });
+        elapse(late_ms).await;
+        // A turn that was under way.
+        let is_leading = group.nodes[old]
+            .running
+            .as_ref()
+            .is_some_and(|up| up.log.is_some());
+        assert!(is_leading);
+        for number in 0..50 {
+            group.propose(old, vec![tenant_set(&format!("late{late_ms}-{number}"))]);
+        }
+        let ms = group
+            .until("the other leads", |group| group.leader() == Some(to))
+            .await;
+        assert!(ms <= 50, "{ms} ms, proposed after {late_ms} ms");
+        handed.await.expect("ended").expect("handed over");
+        group.commit(&format!("b{late_ms}")).await;
+    }
+}
+
+/// A leader that stays so goes on with what it proposed meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_is_proposed_meanwhile_is_committed_when_nobody_takes_over() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    let old = group.leader().expect("a leader");
+    let to = (old + 1) % 3;
+    let (desk, name) = {
+        let desk = group.nodes[old].running.as_ref().expect("up");
+        (desk.replica.desk().clone(), group.nodes[to].name.clone())
+    };
+    // It never has everything, and so is never asked to stand for election.
+    group.cut(to, &[old], true);
+    group.propose(old, vec![tenant_set("b")]);
+    let handing = tokio::spawn(async move { desk.hand_over(Some(name)).await });
+    elapse(2).await;
+    group.propose(old, vec![tenant_set("held")]);
+    group.pass(500).await;
+    handing.await.expect("ended").expect_err("it is behind");
+    group.cut(to, &[old], false);
+    let held = TenantId::new("held").expect("valid");
+    group
+        .until("it is committed", |group| {
+            let mut up = group.up();
+            up.all(|(_, running)| running.state.tenant(&held).is_some())
+        })
+        .await;
+    assert_eq!(group.leader(), Some(old));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_stops_while_it_hands_over_stirs_up_no_elections() {
     let mut group = Group::start(3).await;
