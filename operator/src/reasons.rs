@@ -261,7 +261,7 @@ reasons! {
          the put, and tasks; and removals of the last moments may have been undone. It stands for \
          as long as that generation does. Give masters volumes (spec.masters.storage) if they have \
          none; with several masters or oplog.sync Always a loss of power takes less.";
-    Rebuilding Warning ["CachePool" RecoveredFromInventory "False"]
+    Rebuilding Warning ["CachePool" RecoveredFromInventory "False", "CachePool" Ready "False"]
         "The masters lost their log, or its end, and make the pool again from what its agents \
          hold. Calls hear Starting and wait until then, about ten seconds. It goes on by itself.";
 }

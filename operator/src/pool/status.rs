@@ -91,24 +91,7 @@ pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
     let ready = ready_agents(&seen.standing);
     let nodes = nodes_condition(members, ready, seen.refusal.as_deref());
     let scale_in = scale_in::condition(members);
-    let serves = if !master.status {
-        Wanted::new(Ready, false, master.reason, master.message.clone())
-    } else if ready == 0 {
-        let reason = if nodes.status {
-            Reason::NoNodes
-        } else {
-            nodes.reason
-        };
-        let reason = if reason == Reason::TooFewNodes {
-            Reason::AgentsStarting
-        } else {
-            reason
-        };
-        Wanted::new(Ready, false, reason, nodes.message.clone())
-    } else {
-        let message = format!("{ready} of {} nodes serve", members.desired);
-        Wanted::new(Ready, true, Reason::Serving, message)
-    };
+    let serves = serves(seen, members, &master, &nodes);
     let mut wanted = vec![accepted, master, masters, nodes, scale_in, serves];
     let roll = seen.roll();
     wanted.extend(roll.map(|roll| masters::condition(&seen.id, &roll)));
@@ -116,6 +99,35 @@ pub fn conditions(outcome: &Outcome, seen: &Seen) -> Vec<Wanted> {
     wanted.extend(view.map(overcommit_condition));
     wanted.extend(view.and_then(|view| recovery::condition(&view.status)));
     wanted
+}
+
+/// Whether calls are answered.
+fn serves(seen: &Seen, members: &Members, master: &Wanted, nodes: &Wanted) -> Wanted {
+    let wanted = |status, reason, message: String| {
+        Wanted::new(ConditionType::Ready, status, reason, message)
+    };
+    if !master.status {
+        return wanted(false, master.reason, master.message.clone());
+    }
+    if seen
+        .master
+        .view()
+        .is_some_and(|view| view.status.rebuilding)
+    {
+        let message = "calls wait until the pool is made again from what its agents hold";
+        return wanted(false, Reason::Rebuilding, message.to_owned());
+    }
+    let ready = ready_agents(&seen.standing);
+    if ready == 0 {
+        let reason = match nodes.reason {
+            _ if nodes.status => Reason::NoNodes,
+            Reason::TooFewNodes => Reason::AgentsStarting,
+            other => other,
+        };
+        return wanted(false, reason, nodes.message.clone());
+    }
+    let message = format!("{ready} of {} nodes serve", members.desired);
+    wanted(true, Reason::Serving, message)
 }
 
 fn masters_condition(masters: &MastersStatus) -> Wanted {

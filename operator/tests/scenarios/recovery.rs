@@ -87,6 +87,7 @@ async fn a_recovery_is_told_while_it_lasts_and_afterwards() {
     };
     lives(&master, going_on);
     condition(&api, POOLS, "small", RECOVERED, "False/Rebuilding").await;
+    condition(&api, POOLS, "small", "Ready", "False/Rebuilding").await;
     let said = message(&api).await;
     assert!(
         said.contains("generation 2") && said.contains("1 of 3"),
@@ -97,6 +98,7 @@ async fn a_recovery_is_told_while_it_lasts_and_afterwards() {
     lives(&master, made_again(2));
     wait(Duration::from_secs(10)).await;
     condition(&api, POOLS, "small", RECOVERED, "True/InventoryTaken").await;
+    condition(&api, POOLS, "small", "Ready", "True").await;
     let said = message(&api).await;
     assert!(said.contains("generation 2"), "{said}");
     assert_eq!(told(&api, "InventoryTaken").await, 1);
