@@ -6,8 +6,8 @@ use std::path::Path;
 use larder_crds::PoolSettings;
 use larder_node_agent::config::CONNECTIONS_DEFAULT;
 use larder_node_agent::inventory::Inventory;
+use larder_node_agent::inventory::SystemRoot;
 use larder_node_agent::inventory::limits::{self, Needs};
-use larder_node_agent::inventory::system_root::SystemRoot;
 
 use crate::bytes_text::show_bytes;
 use crate::error::CliError;

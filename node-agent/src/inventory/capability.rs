@@ -4,7 +4,7 @@
 //! a hint for the reason, never a yes.
 
 use super::Inventory;
-use super::system_root::SystemRoot;
+use super::SystemRoot;
 
 /// One thing that a node can or cannot do.
 #[derive(Clone, Debug, PartialEq, Eq)]

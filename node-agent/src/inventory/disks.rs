@@ -1,7 +1,7 @@
 //! Disks: size, kind and NUMA node of the block devices that have hardware behind them.
 
 use super::nics::numa_of;
-use super::system_root::{Lack, SystemRoot};
+use super::{Lack, SystemRoot};
 
 const FOLDER: &str = "sys/block";
 /// The size of a block device is told in sectors of this many bytes, whatever its own sectors are.

@@ -1,6 +1,6 @@
 //! Huge pages that the machine keeps ready.
 
-use super::system_root::{Lack, SystemRoot};
+use super::{Lack, SystemRoot};
 
 const FOLDER: &str = "sys/kernel/mm/hugepages";
 

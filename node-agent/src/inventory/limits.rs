@@ -6,7 +6,7 @@
 use larder_types::layout::{FULL_CACHE_OBJECT_BYTES, PAGES_SHARE, RECORD_MEMORY_BYTES};
 
 use super::memory::Memory;
-use super::system_root::{Lack, SystemRoot};
+use super::{Lack, SystemRoot};
 
 const LIMITS: &str = "proc/self/limits";
 const MAP_COUNT: &str = "proc/sys/vm/max_map_count";

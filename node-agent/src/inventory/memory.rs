@@ -1,6 +1,6 @@
 //! How much memory this machine has and how much of it this process may take.
 
-use super::system_root::{Lack, SystemRoot};
+use super::{Lack, SystemRoot};
 
 const MEMINFO: &str = "proc/meminfo";
 const CGROUP: &str = "proc/self/cgroup";

@@ -7,10 +7,9 @@ pub mod limits;
 pub mod memory;
 pub mod nics;
 pub mod numa;
-pub mod system_root;
 
 pub use capability::Capability;
-pub use system_root::{Lack, SystemRoot};
+pub use larder_transfer::topology::{Lack, SystemRoot};
 
 /// Everything that was found. `Err` says why a part is not known; nothing here stops the agent.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Network interfaces: which carry data, how fast, on which NUMA node, and which belong together.
 
-use super::system_root::{Lack, SystemRoot};
+use super::{Lack, SystemRoot};
 
 const FOLDER: &str = "sys/class/net";
 /// `ARPHRD_LOOPBACK` of the kernel.

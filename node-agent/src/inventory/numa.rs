@@ -1,6 +1,6 @@
 //! NUMA nodes: which processors and how much memory each has.
 
-use super::system_root::{Lack, SystemRoot};
+use super::{Lack, SystemRoot};
 
 const FOLDER: &str = "sys/devices/system/node";
 /// The highest processor number that is believed: four times what kernels are built for.

@@ -104,6 +104,16 @@ impl SystemRoot {
         Ok(names)
     }
 
+    /// Where a path leads when all links are followed, from the root on; `None`: nowhere, or out of
+    /// it.
+    #[must_use]
+    pub fn real_path(&self, path: &str) -> Option<String> {
+        let root = self.0.canonicalize().ok()?;
+        let real = root.join(path).canonicalize().ok()?;
+        let below = real.strip_prefix(&root).ok()?;
+        Some(below.to_str()?.to_owned())
+    }
+
     /// Whether anything has this path.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
