@@ -75,7 +75,8 @@
 //! | 140..144 | checksum of 0..140 |
 //!
 //! Flags: 1 has a vote, 2 voted for someone, 4 committed, 8 has purged, 16 clean, 32 doubted,
-//! 64 trusts something, 128 acknowledges only what is synced, 256 is being wiped.
+//! 64 trusts something, 128 acknowledges only what is synced, 256 is being wiped, 512 a doubt was
+//! settled and what the end lacked is not sought yet.
 //!
 //! `reserve`: 16 KiB that mean nothing. They are given free when a vote or a purge finds the disk
 //! full, and set aside again after a purge and at a start.
@@ -122,7 +123,8 @@
 //! mark or segment's header. Later entries are there as appended, but some behind them may be
 //! missing that this replica had acknowledged, so it must not vote or count as if it had them. It
 //! joins anew as a learner (after [`wipe`]), or its log is the base of a new generation; then
-//! [`Log::settle_doubt`]. The doubt stays over any number of restarts until then. A failed sync
+//! [`Log::settle_doubt`]. The doubt stays over any number of restarts until then, and that the end
+//! may be lost until [`Log::tail_is_sought`]. A failed sync
 //! leaves the same doubt behind, if the disk still takes it; on a disk that does not, wipe the
 //! folder before the replica starts again on the same boot.
 

@@ -206,6 +206,7 @@ impl<D: Disk> Log<D> {
 
     /// Says that the doubt after a loss of power is settled: nothing that this replica
     /// acknowledged before counts any more, or its log has become the base of a new generation.
+    /// That its end may be lost stays known, see [`Log::is_tail_lost`].
     ///
     /// # Errors
     /// The disk failed.
@@ -216,6 +217,29 @@ impl<D: Disk> Log<D> {
         }
         self.store(Meta {
             doubt: None,
+            is_tail_lost: true,
+            ..self.meta
+        })
+    }
+
+    /// Whether a doubt was settled and [`Log::tail_is_sought`] has not been called since, over any
+    /// number of restarts.
+    #[must_use]
+    pub fn is_tail_lost(&self) -> bool {
+        self.meta.is_tail_lost
+    }
+
+    /// Says that those are being asked who may know what the end of the log lacks.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn tail_is_sought(&mut self) -> Result<(), LogError> {
+        self.check_running()?;
+        if !self.meta.is_tail_lost {
+            return Ok(());
+        }
+        self.store(Meta {
+            is_tail_lost: false,
             ..self.meta
         })
     }

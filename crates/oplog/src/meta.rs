@@ -23,7 +23,8 @@ const IS_DOUBTED: u16 = 1 << 5;
 const HAS_TRUSTED: u16 = 1 << 6;
 const ACKNOWLEDGES_SYNCED: u16 = 1 << 7;
 const IS_WIPING: u16 = 1 << 8;
-const ALL_FLAGS: u16 = (1 << 9) - 1;
+const IS_TAIL_LOST: u16 = 1 << 9;
+const ALL_FLAGS: u16 = (1 << 10) - 1;
 
 /// What the file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub(crate) struct Meta {
     pub(crate) acknowledges_synced: bool,
     /// The log is being emptied.
     pub(crate) is_wiping: bool,
+    /// A doubt was settled, and nobody has been asked yet for what the end of the log lacked.
+    pub(crate) is_tail_lost: bool,
 }
 
 impl Meta {
@@ -55,6 +58,7 @@ impl Meta {
             doubt: None,
             acknowledges_synced: policy == SyncPolicy::Always,
             is_wiping: false,
+            is_tail_lost: false,
         }
     }
 
@@ -98,6 +102,7 @@ impl Meta {
             0
         };
         flags |= if self.is_wiping { IS_WIPING } else { 0 };
+        flags |= if self.is_tail_lost { IS_TAIL_LOST } else { 0 };
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes[10..12].copy_from_slice(&flags.to_le_bytes());
@@ -149,6 +154,7 @@ impl Meta {
             doubt: has(IS_DOUBTED).then(|| has(HAS_TRUSTED).then(|| position(88))),
             acknowledges_synced: has(ACKNOWLEDGES_SYNCED),
             is_wiping: has(IS_WIPING),
+            is_tail_lost: has(IS_TAIL_LOST),
         })
     }
 

@@ -128,9 +128,14 @@ fn a_doubt_stays_until_it_is_settled() {
     log.mark_clean().expect("a clean stop");
     let (mut log, opened) = open(log.into_disk(), BOOT);
     assert_eq!((opened.restart, opened.trust), (Restart::Clean, doubt));
+    assert!(!log.is_tail_lost());
     log.settle_doubt().expect("room");
-    let (_, opened) = open(log.into_disk(), BOOT);
+    let (mut log, opened) = open(log.into_disk(), BOOT);
     assert_eq!(opened.trust, Trust::Whole);
+    assert!(log.is_tail_lost(), "until somebody is asked for it");
+    log.tail_is_sought().expect("room");
+    let (log, _) = open(log.into_disk(), BOOT);
+    assert!(!log.is_tail_lost());
 }
 
 #[test]

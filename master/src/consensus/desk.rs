@@ -153,6 +153,7 @@ impl PeerDesk {
         let metrics = self.metrics.borrow();
         let membership = metrics.membership_config.membership();
         let leader = metrics.current_leader;
+        let leader = leader.filter(|id| self.is_led_by(*id, &metrics));
         WhoIs {
             id: self.replica,
             name: self.me.name.clone(),

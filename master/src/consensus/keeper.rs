@@ -47,6 +47,8 @@ pub(super) enum Command {
     Read(Range<u64>, usize, Answer<Vec<Entry>>),
     /// What was in doubt after a loss of power is settled.
     Settle(Answer<()>),
+    /// Agents are asked for what the end of the log lacks.
+    TailIsSought(Answer<()>),
     /// End; if `is_clean`, sync and say so: the next start trusts the log whole.
     Close {
         is_clean: bool,
@@ -263,6 +265,7 @@ impl<D: Disk> Keeper<D> {
                 drop(answer.send(self.log.read(range, bytes_max)));
             }
             Command::Settle(answer) => drop(answer.send(self.log.settle_doubt())),
+            Command::TailIsSought(answer) => drop(answer.send(self.log.tail_is_sought())),
             // Taken by the loop.
             Command::Close { .. } => {}
         }

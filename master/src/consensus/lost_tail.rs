@@ -6,8 +6,8 @@ use tokio::sync::watch;
 /// term. Only a leader of a later term can have asked the agents for it: what the log says of
 /// former losses, which a replica applies again after a start, is no answer to this one.
 ///
-/// It goes with the process. The doubt on the disk stays until it has been asked for, so whoever
-/// starts again before that has to settle it, and knows of the loss, once more.
+/// It goes with the process; whose own log lost its end has it on the disk too, until it has been
+/// asked for.
 #[derive(Debug, Default)]
 pub(super) struct LostTail {
     /// One more than the term in which it was known; 0: nothing is lost.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use openraft::metrics::RaftDataMetrics;
+use openraft::metrics::{RaftDataMetrics, RaftServerMetrics};
 use openraft::{ChangeMembers, ServerState};
 use serde::Serialize;
 use tokio::time::timeout;
@@ -90,6 +90,20 @@ impl PeerDesk {
         }
         self.named.send_replace(names);
         Ok(())
+    }
+
+    /// Whether this leader was heard within the last election time or, if it is this replica, a
+    /// quorum followed it then. openraft goes on to name one that is long gone, also itself.
+    pub(super) fn is_led_by(&self, leader: u64, metrics: &RaftServerMetrics<u64, Member>) -> bool {
+        let now_ms = (self.clock)();
+        let since_ms = now_ms.saturating_sub(self.election_ms);
+        if leader != self.replica {
+            return self.heard.at_ms() >= since_ms;
+        }
+        let configs = metrics.membership_config.membership().get_joint_config();
+        let (term, rounds) = (metrics.vote.leader_id.term, self.rounds.borrow());
+        let quorum_ms = rounds.quorum_ms(term, leader, configs, now_ms);
+        quorum_ms.is_some_and(|begun_ms| begun_ms >= since_ms)
     }
 
     fn is_in_sync(&self, id: u64, term: u64) -> bool {

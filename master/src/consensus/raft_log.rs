@@ -154,14 +154,15 @@ impl RaftLog {
 
     /// Sends what is held when this master stays the leader.
     fn poll_stays(&mut self, context: &mut Context<'_>) -> Result<(), LogError> {
-        let Some(stays) = &mut self.stays else {
-            return Ok(());
-        };
-        if stays.as_mut().poll(context).is_pending() {
-            return Ok(());
+        // The office may be handed over once more in between: then there is another to wait for.
+        while let Some(stays) = &mut self.stays {
+            if stays.as_mut().poll(context).is_pending() {
+                break;
+            }
+            self.stays = None;
+            self.send_held()?;
         }
-        self.stays = None;
-        self.send_held()
+        Ok(())
     }
 
     /// Commits ops while there is no leader over the state yet, and applies them. False: another

@@ -281,7 +281,6 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
     let number = identity::load(&mut disk, settings.seed)?;
     let (mut log, opened) = Log::open(disk, settings.log, settings.boot)?;
     let mut is_doubtful = opened.trust != Trust::Whole;
-    let mut lost_tail = None;
     if let Some(torn) = &opened.torn {
         let (segment, bytes) = (&torn.segment, torn.bytes);
         let what = "the end of the log was cut: it was not written whole";
@@ -295,12 +294,14 @@ fn open(settings: &ReplicaSettings, volume: &Volume) -> Result<Open, ConsensusEr
         // No other master could know more, but agents do. A new term follows, so no version is
         // given twice.
         tracing::warn!("this machine lost its power: agents are asked for puts of the last moment");
+        log.settle_doubt()?;
         is_doubtful = false;
-        lost_tail = (!trusts_all).then(|| log.vote().map_or(0, |vote| vote.term));
-        if trusts_all {
-            log.settle_doubt()?;
-        }
     }
+    if trusts_all {
+        log.tail_is_sought()?;
+    }
+    let lost_tail = log.is_tail_lost();
+    let lost_tail = lost_tail.then(|| log.vote().map_or(0, |vote| vote.term));
     if let Some(applied) = recovered.applied
         && log.last().is_none_or(|last| last.index < applied.index)
     {

@@ -16,6 +16,7 @@ fn full() -> Meta {
         doubt: Some(Some(Position { term: 5, index: 99 })),
         acknowledges_synced: true,
         is_wiping: false,
+        is_tail_lost: false,
     }
 }
 
@@ -50,6 +51,7 @@ fn every_field_comes_back() {
     let doubted = Meta {
         doubt: Some(None),
         is_wiping: true,
+        is_tail_lost: true,
         ..empty
     };
     for meta in [full(), empty, doubted] {

@@ -1,5 +1,6 @@
 //! Machines that lose their power, and disks that are replaced.
 
+use super::super::doubt::Doubt;
 use super::*;
 
 impl Group {
@@ -202,4 +203,70 @@ async fn a_lost_tail_is_remembered_until_agents_are_asked() {
             "{count} masters: it was asked for"
         );
     }
+}
+
+impl Group {
+    fn told_to_join_anew(&self) -> Vec<usize> {
+        let told = |running: &Running| *running.replica.doubt.borrow() == Doubt::JoinAnew;
+        let up = self.up().filter(|(_, running)| told(running));
+        up.map(|(number, _)| number).collect()
+    }
+}
+
+/// A leader that lives has lost its quorum with them, so not both may empty their disks.
+#[tokio::test(start_paused = true)]
+async fn two_that_lose_their_power_beside_a_leader_leave_a_quorum() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    group.pass(100).await;
+    group.commit("late").await;
+    let leader = group.leader().expect("a leader");
+    let others = [(leader + 1) % 3, (leader + 2) % 3];
+    for number in others {
+        group.lose_power(number, 7 + number as u64);
+    }
+    for number in others {
+        group.run(number).await;
+        // The second comes a little later, and never long after the leader was heard.
+        group.pass(50).await;
+    }
+    group.pass(5_000).await;
+    group.until_led().await;
+    // One of them may come last, when the other two have everything.
+    let told = group.told_to_join_anew();
+    assert!(told.len() <= 1, "{told:?}");
+    for number in told {
+        group.join_anew(number).await;
+    }
+    group.commit("b").await;
+    let late = TenantId::new("late").expect("valid");
+    let mut up = group.up();
+    assert!(
+        up.all(|(_, running)| running.state.tenant(&late).is_some()),
+        "the leader had everything, whether it led on or not"
+    );
+}
+
+/// A kill takes nothing from a disk, so those that settled their doubt and are killed before agents
+/// were asked go on with it.
+#[tokio::test(start_paused = true)]
+async fn two_that_are_killed_after_a_loss_of_power_keep_their_disks() {
+    let mut group = Group::start(3).await;
+    group.commit("a").await;
+    group.pass(100).await;
+    (0..3).for_each(|number| group.lose_power(number, 9 + number as u64));
+    for number in 0..3 {
+        group.run(number).await;
+    }
+    group.until_led().await;
+    let leader = group.leader().expect("a leader");
+    for number in [(leader + 1) % 3, (leader + 2) % 3] {
+        group.kill(number);
+        group.run(number).await;
+    }
+    group.pass(5_000).await;
+    assert!(group.told_to_join_anew().is_empty());
+    group.until_led().await;
+    assert!(group.knows_lost_tail(), "nobody has asked yet");
+    group.commit("b").await;
 }
