@@ -1,14 +1,14 @@
 //! `chaos`: faults on the masters of a pool of real processes under full load, and what they cost.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
 use larder_e2e::chaos::scene::Scene;
-use larder_e2e::chaos::{Fault, Plan, network, peer, report, round};
+use larder_e2e::chaos::{Fault, Plan, network, report, round};
 use serde_json::json;
 
 /// Does to masters and agents what may happen to them while clients put and get, and looks for lost
@@ -39,10 +39,6 @@ struct Args {
     /// Leave the pool's files for a look at them.
     #[arg(long)]
     keep: bool,
-    /// Do it to the stock peer instead, as far as its leading master can be killed or stopped: the
-    /// Python that has its wheel, as scripts/peer.sh installs it.
-    #[arg(long)]
-    peer: Option<PathBuf>,
     /// It runs in namespaces of its own already.
     #[arg(long, hide = true)]
     inside: bool,
@@ -67,9 +63,6 @@ fn main() -> Result<ExitCode> {
             .map(|one| one.parse().map_err(anyhow::Error::msg))
             .collect::<Result<_>>()?,
     };
-    if let Some(python) = &args.peer {
-        return beside(python, &faults, args.rounds);
-    }
     let mut is_clean = true;
     for fault in faults {
         if fault.needs_network() && !args.inside {
@@ -83,22 +76,6 @@ fn main() -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
-}
-
-/// The stock peer in the same namespaces. What it loses is its figure, and no failure of this
-/// program.
-fn beside(python: &Path, faults: &[Fault], rounds: u32) -> Result<ExitCode> {
-    let has_etcd = peer::has_etcd();
-    for case in peer::cases(faults) {
-        if peer::needs_etcd(case) && !has_etcd {
-            eprintln!("{case} is left out: there is no etcd; install etcd-server");
-            continue;
-        }
-        for _ in 0..rounds {
-            println!("{}", peer::run(python, case)?);
-        }
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn one(args: &Args, fault: Fault) -> Result<bool> {

@@ -29,7 +29,6 @@ pub mod ledger;
 pub mod load;
 pub mod masters;
 pub mod network;
-pub mod peer;
 mod pool_file;
 mod probe;
 mod reader;
