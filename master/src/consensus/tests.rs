@@ -444,6 +444,11 @@ impl Group {
         assert_eq!(digests.len(), 1, "all have the same state");
     }
 
+    fn desk(&self, number: usize) -> PeerDesk {
+        let running = self.nodes[number].running.as_ref().expect("up");
+        running.replica.desk().clone()
+    }
+
     fn term(&self, number: usize) -> u64 {
         self.nodes[number]
             .running

@@ -3,7 +3,8 @@
 /// The most time that may be counted at once, in ns; an hour fills every bucket.
 const ELAPSED_MAX_NS: u64 = 3_600_000_000_000;
 
-/// A bucket of bytes. What is larger than it goes when it is full, and leaves a debt.
+/// A bucket of bytes. What is larger than it goes when it is full, and leaves a debt. It should
+/// hold several slices: what comes while a full one waits for a rail is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     bytes_per_s: u64,

@@ -3,8 +3,9 @@
 //!
 //! Nothing waits for the caller to look: each event brings on what follows from it. A buffer is
 //! held until the last slice on it has ended, so a request that is cancelled or late ends only when
-//! nothing of it is under way any more. Peers do not wait for each other: what cannot go to one
-//! steps aside until a slice of that peer has ended.
+//! nothing of it is under way any more. Each peer has a queue of its own, so none waits for
+//! another, and nothing leaves it before a rail has room: what waits is shared by class and tenant,
+//! and only what is sent counts against a tenant's weight and limit.
 
 mod dispatch;
 mod model;
@@ -12,15 +13,16 @@ mod model;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use slotmap::SlotMap;
 
 use super::buffers::{Buffers, Changes, Mirror, MirrorError};
 use super::plan::{Cut, Direction, Place, Qos, Transfer, plan};
-use super::queue::{Queue, Ticket};
+use super::queue::Queue;
 use super::rails::{End, Rails};
 use super::request::{Again, Failure, Request};
+use super::tenants::Tenants;
 
 pub use model::{
     Action, CoreLimits, Job, PeerKey, Range, RequestKey, SliceEnd, SliceKey, SubmitError,
@@ -43,7 +45,8 @@ pub struct Core {
     peers: SlotMap<PeerKey, Peer>,
     requests: SlotMap<RequestKey, Request>,
     flying: SlotMap<SliceKey, Flying>,
-    queue: Queue<RequestKey>,
+    /// Weights and limits of tenants.
+    pub tenants: Tenants,
     /// By deadline. May name some that have ended.
     deadlines: BinaryHeap<Reverse<(u64, RequestKey)>>,
     /// When to look again, in ns, beside the next deadline.
@@ -61,7 +64,7 @@ impl Core {
             peers: SlotMap::with_key(),
             requests: SlotMap::with_key(),
             flying: SlotMap::with_key(),
-            queue: Queue::new(limits.queue),
+            tenants: Tenants::default(),
             deadlines: BinaryHeap::new(),
             again_ns: None,
             actions: Vec::new(),
@@ -80,16 +83,14 @@ impl Core {
         [deadline, self.again_ns].into_iter().flatten().min()
     }
 
-    /// The line of what waits, to set shares and limits of tenants.
-    pub const fn queue_mut(&mut self) -> &mut Queue<RequestKey> {
-        &mut self.queue
-    }
-
     /// Opens a peer that is reached by these rails.
     pub fn open(&mut self, rails: Rails) -> PeerKey {
         self.peers.insert(Peer {
+            mirror: Mirror::default(),
             rails,
-            ..Peer::default()
+            queue: Queue::new(self.limits.queue),
+            requests: BTreeSet::new(),
+            is_closed: false,
         })
     }
 
@@ -126,7 +127,6 @@ impl Core {
             self.give_up(request, Failure::PeerGone, now_ns);
         }
         self.forget(peer);
-        self.pump(now_ns);
     }
 
     /// Takes a request: all of its ranges go in one direction, between this process and one peer.
@@ -170,32 +170,29 @@ impl Core {
         let first_bytes = slices.first().map_or(0, |slice| slice.bytes);
         let request = Request::new(peer, qos, transfers, slices, now_ns);
         let key = self.requests.insert(request);
-        let owner = (qos.class, qos.tenant);
-        match self.queue.push(owner, qos.deadline_ns, first_bytes, key) {
-            Ok(ticket) => self.admitted(key, ticket, now_ns),
-            Err((full, key)) => {
-                self.requests.remove(key);
-                return Err(SubmitError::Full(full));
-            }
-        }
+        self.admit(key, first_bytes).inspect_err(|_| {
+            self.requests.remove(key);
+        })?;
+        self.pump(peer, now_ns);
         Ok(key)
     }
 
-    fn admitted(&mut self, key: RequestKey, ticket: Ticket, now_ns: u64) {
-        let Some(request) = self.requests.get_mut(key) else {
-            return;
-        };
-        request.ticket = Some(ticket);
+    /// Puts a new request in line, and holds its buffers.
+    fn admit(&mut self, key: RequestKey, first_bytes: u64) -> Result<(), SubmitError> {
+        let request = self.requests.get_mut(key).ok_or(SubmitError::NoPeer)?;
+        let peer = self.peers.get_mut(request.peer);
+        let peer = peer.ok_or(SubmitError::NoPeer)?;
+        let (qos, owner) = (request.qos, (request.qos.class, request.qos.tenant));
+        let ticket = peer.queue.push(owner, qos.deadline_ns, first_bytes, key);
+        request.ticket = Some(ticket.map_err(|(full, _)| full)?);
+        peer.requests.insert(key);
         for transfer in &request.transfers {
             // Resolved just now, and nothing has changed since.
             self.buffers.hold_number(transfer.local.registration);
         }
-        if let Some(peer) = self.peers.get_mut(request.peer) {
-            peer.requests.insert(key);
-        }
-        self.deadlines.push(Reverse((request.qos.deadline_ns, key)));
+        self.deadlines.push(Reverse((qos.deadline_ns, key)));
         self.forget_deadlines();
-        self.pump(now_ns);
+        Ok(())
     }
 
     /// Drops deadlines of requests that have ended, when they are many.
@@ -246,7 +243,6 @@ impl Core {
     /// stopped, and the request ends when nothing of it is.
     pub fn cancel(&mut self, request: RequestKey, now_ns: u64) {
         self.give_up(request, Failure::Cancelled, now_ns);
-        self.pump(now_ns);
     }
 
     /// Time has passed.
@@ -258,7 +254,12 @@ impl Core {
             self.deadlines.pop();
             self.give_up(request, Failure::DeadlinePassed, now_ns);
         }
-        self.pump(now_ns);
+        if self.again_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+            self.again_ns = None;
+            let waits = |(key, peer): (PeerKey, &Peer)| (!peer.queue.is_empty()).then_some(key);
+            let waiting: Vec<PeerKey> = self.peers.iter().filter_map(waits).collect();
+            waiting.into_iter().for_each(|peer| self.pump(peer, now_ns));
+        }
     }
 
     /// A slice has ended.
@@ -310,9 +311,8 @@ impl Core {
         self.line_up(flying.request);
         self.end_if_done(flying.request, now_ns);
         if let Some(peer) = peer_key {
-            self.unpark(peer);
+            self.pump(peer, now_ns);
         }
-        self.pump(now_ns);
     }
 
     fn give_up(&mut self, key: RequestKey, failure: Failure, now_ns: u64) {
@@ -323,11 +323,9 @@ impl Core {
             return;
         }
         request.give_up(failure);
-        if let Some(ticket) = request.ticket.take() {
-            self.queue.remove(ticket);
-        }
-        if let Some(peer) = self.peers.get_mut(request.peer) {
-            peer.parked.retain(|parked| *parked != key);
+        let (peer, ticket) = (self.peers.get_mut(request.peer), request.ticket.take());
+        if let (Some(peer), Some(ticket)) = (peer, ticket) {
+            peer.queue.remove(ticket);
         }
         let stops = request.flying.iter().map(|slice| Action::Stop(*slice));
         self.actions.extend(stops);

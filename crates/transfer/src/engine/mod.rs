@@ -6,7 +6,9 @@
 //! buffers    what is registered here, and what a peer is told of it
 //! plan       transfers -> slices
 //! queue      which slice is next: class, tenant, deadline, limits
+//! tenants    weights and limits
 //! rails      which way it takes: rate, delay, health
+//! reach      what a rail cannot reach although it works
 //! ```
 
 pub mod bucket;
@@ -18,6 +20,8 @@ pub mod health;
 pub mod plan;
 pub mod queue;
 pub mod rails;
+pub mod reach;
 mod request;
+pub mod tenants;
 
 pub use request::{Failure, Outcome, Timeline};

@@ -7,15 +7,16 @@
 //! saved anything up nor has to catch up. Deficit round robin was rejected: its order within a
 //! round is arbitrary, and a small foreground slice could wait for a quantum of each other flow.
 //!
-//! A tenant with a limit of bandwidth steps aside until its bucket holds enough again.
+//! A tenant at its limit of bandwidth steps aside until its bucket holds enough again. There is a
+//! queue for each peer, so that none waits for another; weights and limits are of all of them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use slotmap::{SlotMap, new_key_type};
 
-use super::bucket::Bucket;
 use super::class::Class;
+use super::tenants::Tenants;
 
 new_key_type! {
     /// Something that waits. Stale ones find nothing.
@@ -83,30 +84,13 @@ struct Line {
     ready: BinaryHeap<Reverse<(u128, usize)>>,
 }
 
-/// What is known of a tenant.
-#[derive(Debug)]
-struct Tenant {
-    weight: u64,
-    bucket: Option<Bucket>,
-    entries: usize,
-}
-
-impl Default for Tenant {
-    fn default() -> Self {
-        Self {
-            weight: 1,
-            bucket: None,
-            entries: 0,
-        }
-    }
-}
-
 /// So much finer than a byte are tags: a weight up to this changes them.
 const TAG_UNIT: u128 = 1 << 20;
 /// Lines may hold so many entries that have left, beyond as many as are there.
 const SLACK: usize = 64;
 
-/// The queue. Tenants are numbered by its owner.
+/// The queue of one peer. Tenants are numbered by its owner; it keeps a line for each that ever
+/// used it.
 #[derive(Debug)]
 pub struct Queue<T> {
     limits: QueueLimits,
@@ -117,7 +101,8 @@ pub struct Queue<T> {
     by_owner: BTreeMap<(Class, u32), usize>,
     lines: [Line; Class::ALL.len()],
     now: u128,
-    tenants: BTreeMap<u32, Tenant>,
+    /// Entries by tenant, of those that have any.
+    tenants: BTreeMap<u32, usize>,
     /// Flows at their limit, and when to look at them again, in ns.
     aside: BinaryHeap<Reverse<(u64, usize)>>,
 }
@@ -137,32 +122,6 @@ impl<T> Queue<T> {
             now: 0,
             tenants: BTreeMap::new(),
             aside: BinaryHeap::new(),
-        }
-    }
-
-    /// What a tenant may have of a rail that is short, against others of its class, and its limit
-    /// of bandwidth.
-    pub fn set_tenant(&mut self, tenant: u32, weight: u64, bucket: Option<Bucket>) {
-        let known = self.tenants.entry(tenant).or_default();
-        known.weight = weight.clamp(1, 1 << 16);
-        known.bucket = bucket;
-    }
-
-    /// Forgets a tenant's weight and limit. What waits of it stays.
-    pub fn forget_tenant(&mut self, tenant: u32) {
-        if let Some(known) = self.tenants.get_mut(&tenant) {
-            let entries = known.entries;
-            *known = Tenant {
-                entries,
-                ..Tenant::default()
-            };
-        }
-        if self
-            .tenants
-            .get(&tenant)
-            .is_some_and(|known| known.entries == 0)
-        {
-            self.tenants.remove(&tenant);
         }
     }
 
@@ -195,12 +154,12 @@ impl<T> Queue<T> {
         bytes: u64,
         item: T,
     ) -> Result<Ticket, (QueueFull, T)> {
-        let known = self.tenants.entry(tenant).or_default();
+        let of_tenant = self.tenants.get(&tenant).copied().unwrap_or_default();
         // Something larger than all goes alone: it could never go otherwise.
         let is_over =
             !self.entries.is_empty() && self.bytes.saturating_add(bytes) > self.limits.bytes;
         if self.entries.len() >= self.limits.entries
-            || known.entries >= self.limits.tenant_entries
+            || of_tenant >= self.limits.tenant_entries
             || is_over
         {
             let full = QueueFull {
@@ -221,7 +180,7 @@ impl<T> Queue<T> {
         bytes: u64,
         item: T,
     ) -> Ticket {
-        self.tenants.entry(tenant).or_default().entries += 1;
+        *self.tenants.entry(tenant).or_default() += 1;
         self.bytes += bytes;
         self.arrivals += 1;
         let flow = self.flow(class, tenant);
@@ -249,8 +208,8 @@ impl<T> Queue<T> {
         Some(entry.item)
     }
 
-    /// Takes what is next at `now_ns`.
-    pub fn pop(&mut self, now_ns: u64) -> Next<T> {
+    /// Takes what is next at `now_ns`, by the weights and limits of `tenants`.
+    pub fn pop(&mut self, tenants: &mut Tenants, now_ns: u64) -> Next<T> {
         self.come_back(now_ns);
         while let Some(class) = self.next_class() {
             let Some(Reverse((tag, flow))) = self.lines[class as usize].ready.pop() else {
@@ -261,14 +220,15 @@ impl<T> Queue<T> {
                 self.flows[flow].is_lined = false;
                 continue;
             };
-            if let Some(at_ns) = self.waits_until(flow, bytes, now_ns) {
+            let tenant = self.flows[flow].tenant;
+            if let Err(at_ns) = tenants.take(tenant, bytes, now_ns) {
                 self.aside.push(Reverse((at_ns, flow)));
                 continue;
             }
             let Some(entry) = self.leave(ticket) else {
                 continue;
             };
-            self.charge(class, tag, flow, bytes);
+            self.charge(class, tag, flow, cost(bytes, tenants.weight(tenant)), bytes);
             return Next::Entry(entry.item, bytes);
         }
         match self.aside.peek() {
@@ -285,15 +245,13 @@ impl<T> Queue<T> {
     }
 
     /// Moves the virtual times on by what was sent, and puts the flow in line again.
-    fn charge(&mut self, class: Class, tag: u128, flow: usize, bytes: u64) {
+    fn charge(&mut self, class: Class, tag: u128, flow: usize, cost_of_flow: u128, bytes: u64) {
         let line = &mut self.lines[class as usize];
         self.now = self.now.max(line.tag);
         line.tag = self.now + cost(bytes, class.weight());
         line.now = line.now.max(tag);
-        let tenant = self.tenants.get(&self.flows[flow].tenant);
-        let weight = tenant.map_or(1, |tenant| tenant.weight);
         let owner = &mut self.flows[flow];
-        owner.tag = tag + cost(bytes, weight);
+        owner.tag = tag + cost_of_flow;
         owner.is_lined = owner.live > 0;
         if owner.is_lined {
             line.ready.push(Reverse((owner.tag, flow)));
@@ -323,13 +281,6 @@ impl<T> Queue<T> {
         }
     }
 
-    /// When the tenant of a flow may send so much, if that is not now. Takes it from its bucket
-    /// otherwise.
-    fn waits_until(&mut self, flow: usize, bytes: u64, now_ns: u64) -> Option<u64> {
-        let tenant = self.tenants.get_mut(&self.flows[flow].tenant)?;
-        tenant.bucket.as_mut()?.take(bytes, now_ns).err()
-    }
-
     /// The first of a flow that is still there.
     fn first_of(&mut self, flow: usize) -> Option<(Ticket, u64)> {
         let line = &mut self.flows[flow].line;
@@ -347,8 +298,12 @@ impl<T> Queue<T> {
         self.bytes -= entry.bytes;
         let flow = &mut self.flows[entry.flow];
         flow.live -= 1;
-        if let Some(tenant) = self.tenants.get_mut(&flow.tenant) {
-            tenant.entries -= 1;
+        let tenant = flow.tenant;
+        if let Some(count) = self.tenants.get_mut(&tenant) {
+            *count -= 1;
+            if *count == 0 {
+                self.tenants.remove(&tenant);
+            }
         }
         Some(entry)
     }

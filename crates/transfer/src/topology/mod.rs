@@ -7,7 +7,6 @@
 mod distance;
 mod location;
 mod peer_distance;
-mod reach;
 mod sysfs;
 mod system_root;
 #[cfg(test)]
@@ -16,5 +15,4 @@ mod tests;
 pub use distance::{Device, DeviceKind, Distance, Serving, Topology};
 pub use location::{Location, NoLocation};
 pub use peer_distance::{PeerDistance, parse as parse_peer_distance};
-pub use reach::Reach;
 pub use system_root::{Lack, SystemRoot};

@@ -18,8 +18,7 @@ impl Group {
 
     /// Whether a replica votes, as anybody sees it.
     fn is_voter(&self, number: usize) -> bool {
-        let me = self.nodes[number].running.as_ref().expect("up");
-        let me = me.replica.desk().replica;
+        let me = self.desk(number).replica;
         self.up().any(|(_, running)| {
             let metrics = running.replica.metrics.borrow();
             let membership = metrics.membership_config.membership();
@@ -58,8 +57,7 @@ impl Group {
             if leader == number {
                 return;
             }
-            let desk = self.nodes[leader].running.as_ref().expect("up");
-            let desk = desk.replica.desk().clone();
+            let desk = self.desk(leader);
             let name = self.nodes[number].name.clone();
             let handing = tokio::spawn(async move { desk.hand_over(Some(name)).await });
             self.pass(1_000).await;

@@ -13,13 +13,7 @@ impl Group {
     }
 
     fn number(&self, node: usize) -> u64 {
-        self.nodes[node]
-            .running
-            .as_ref()
-            .expect("up")
-            .replica
-            .desk()
-            .replica
+        self.desk(node).replica
     }
 
     /// What a master's shell does when its replica is told to join anew.

@@ -17,39 +17,33 @@ impl Core {
         if request.ticket.is_some() {
             return;
         }
-        if let Some(again) = request.peek() {
+        let peer = self.peers.get_mut(request.peer);
+        if let (Some(again), Some(peer)) = (request.peek(), peer) {
             let owner = (request.qos.class, request.qos.tenant);
-            let bytes = again.slice.bytes;
-            let ticket = self
-                .queue
-                .readmit(owner, request.qos.deadline_ns, bytes, key);
+            let (deadline_ns, bytes) = (request.qos.deadline_ns, again.slice.bytes);
+            let ticket = peer.queue.readmit(owner, deadline_ns, bytes, key);
             request.ticket = Some(ticket);
         }
     }
 
-    /// Those that waited for a rail of this peer stand in line again.
-    pub(super) fn unpark(&mut self, peer: PeerKey) {
-        let Some(found) = self.peers.get_mut(peer) else {
-            return;
-        };
-        for request in std::mem::take(&mut found.parked) {
-            self.line_up(request);
-        }
-    }
-
-    /// Sends what can go.
-    pub(super) fn pump(&mut self, now_ns: u64) {
-        if self.again_ns.is_some_and(|at_ns| at_ns <= now_ns) {
-            self.again_ns = None;
-            let parked = self
-                .peers
-                .iter()
-                .filter(|(_, peer)| !peer.parked.is_empty());
-            let parked: Vec<PeerKey> = parked.map(|(key, _)| key).collect();
-            parked.into_iter().for_each(|peer| self.unpark(peer));
-        }
-        loop {
-            match self.queue.pop(now_ns) {
+    /// Sends what can go to a peer.
+    pub(super) fn pump(&mut self, key: PeerKey, now_ns: u64) {
+        while let Some(peer) = self.peers.get_mut(key)
+            && !peer.queue.is_empty()
+        {
+            match peer.rails.choose(1, now_ns, |_| Some(1.0)) {
+                Choice::Rail(_) => {}
+                Choice::At(at_ns) => return self.look_again(at_ns),
+                Choice::Busy => return,
+                // It has no rail at all: whoever waits hears so.
+                Choice::Nowhere => {
+                    for request in peer.requests.clone() {
+                        self.give_up(request, Failure::NoRail, now_ns);
+                    }
+                    return;
+                }
+            }
+            match peer.queue.pop(&mut self.tenants, now_ns) {
                 Next::Entry(request, _) => self.send(request, now_ns),
                 Next::At(at_ns) => return self.look_again(at_ns),
                 Next::Idle => return,
@@ -75,22 +69,18 @@ impl Core {
             return;
         };
         let bytes = again.slice.bytes;
-        // What failed it is left out as long as there is another.
+        // What failed it is left out as long as another has room.
         let is_new = |rail: usize| again.failed_on.checked_shr(rail as u32).unwrap_or(0) & 1 == 0;
         let mut choice = peer
             .rails
             .choose(bytes, now_ns, |rail| is_new(rail).then_some(1.0));
-        if matches!(choice, Choice::Nowhere | Choice::At(_)) && again.failed_on != 0 {
+        if !matches!(choice, Choice::Rail(_)) {
             choice = peer.rails.choose(bytes, now_ns, |_| Some(1.0));
         }
         match choice {
             Choice::Rail(rail) => self.send_on(key, again, rail, now_ns),
-            Choice::Busy => peer.parked.push_back(key),
-            Choice::At(at_ns) => {
-                peer.parked.push_back(key);
-                self.look_again(at_ns);
-            }
-            Choice::Nowhere => self.give_up(key, Failure::NoRail, now_ns),
+            // One had room a moment ago, and nothing has happened since.
+            Choice::Busy | Choice::At(_) | Choice::Nowhere => self.line_up(key),
         }
     }
 

@@ -1,12 +1,12 @@
 //! The words of the engine's core: what it is asked, what it says, and what it holds.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use slotmap::new_key_type;
 
 use crate::engine::buffers::{BufferKey, Mirror, Refusal};
 use crate::engine::plan::{Direction, Place, Qos, Slice};
-use crate::engine::queue::{QueueFull, QueueLimits};
+use crate::engine::queue::{Queue, QueueFull, QueueLimits};
 use crate::engine::rails::{Rails, Underway};
 use crate::engine::request::Outcome;
 
@@ -30,7 +30,7 @@ pub struct CoreLimits {
     pub requests: usize,
     /// Transfers of one request.
     pub transfers: usize,
-    /// What waits.
+    /// What waits for one peer.
     pub queue: QueueLimits,
 }
 
@@ -148,12 +148,12 @@ impl SubmitError {
 }
 
 /// A peer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Peer {
     pub(super) mirror: Mirror,
     pub(super) rails: Rails,
-    /// Requests that wait for a rail of it.
-    pub(super) parked: VecDeque<RequestKey>,
+    /// Its requests that have something to send.
+    pub(super) queue: Queue<RequestKey>,
     pub(super) requests: BTreeSet<RequestKey>,
     pub(super) is_closed: bool,
 }

@@ -1,9 +1,12 @@
 //! The core on a made-up fabric: slices that take their time, break, are refused, or never end.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use proptest::prelude::*;
 
+use super::super::bucket::Bucket;
 use super::super::buffers::{Access, BufferSpec, Described, Known, Refusal};
 use super::super::class::Class;
 use super::super::queue::QueueLimits;
@@ -45,6 +48,8 @@ struct Fabric {
     flying: BTreeSet<(u64, SliceKey)>,
     jobs: BTreeMap<SliceKey, (Job, Option<SliceEnd>)>,
     fate: Fate,
+    /// The time, for fates that go by it.
+    clock: Rc<Cell<u64>>,
     ended: BTreeMap<RequestKey, Outcome>,
     released: Vec<super::super::buffers::BufferKey>,
     sent: Vec<Job>,
@@ -66,6 +71,7 @@ impl Fabric {
             flying: BTreeSet::new(),
             jobs: BTreeMap::new(),
             fate: Box::new(fate),
+            clock: Rc::default(),
             ended: BTreeMap::new(),
             released: Vec::new(),
             sent: Vec::new(),
@@ -131,6 +137,7 @@ impl Fabric {
                 match action {
                     Action::Send(slice, job) => {
                         self.sent.push(job);
+                        self.clock.set(self.now_ns);
                         let fate = (self.fate)(&job);
                         if let Some((after_ns, _)) = fate {
                             self.flying.insert((self.now_ns + after_ns, slice));
@@ -275,7 +282,7 @@ fn a_late_request_ends_when_nothing_of_it_is_under_way() {
     assert_eq!(outcome.transfers, [Err(Failure::DeadlinePassed)]);
     assert!(fabric.jobs.is_empty());
     assert_eq!(fabric.released, [buffer]);
-    assert!(fabric.core.queue_mut().is_empty());
+    assert!(fabric.core.peers.values().all(|peer| peer.queue.is_empty()));
 }
 
 #[test]
@@ -420,6 +427,48 @@ fn a_tenant_with_many_requests_does_not_hold_up_another() {
     assert!(ended_ns < 20_000_000, "{ended_ns} ns behind 3.2 GB");
 }
 
+/// Only what is sent counts: a busy rail does not eat a tenant's limit, and what waits for it in
+/// great number goes behind what is more urgent.
+#[test]
+fn a_limit_is_reached_over_a_busy_rail() {
+    let mut fabric = Fabric::new(|_| None);
+    // One slice after the other, a byte per ns.
+    let (mut free_at_ns, clock) = (0, Rc::clone(&fabric.clock));
+    fabric.fate = Box::new(move |job| {
+        free_at_ns = job.bytes + clock.get().max(free_at_ns);
+        Some((free_at_ns - clock.get(), SliceEnd::Done))
+    });
+    let peer = fabric.peer(1);
+    let limited = Qos {
+        tenant: 9,
+        ..qos(LATE_NS)
+    };
+    let bucket = Bucket::new(400_000_000, 8 * MIB, 0);
+    fabric.core.tenants.set(9, 1, Some(bucket));
+    let range = Range {
+        local_address: MIB,
+        remote_address: FAR,
+        bytes: 64 * MIB,
+    };
+    for tenant in [9, 1] {
+        for _ in 0..20 {
+            let owner = Qos { tenant, ..limited };
+            let done = fabric
+                .core
+                .submit(peer, Direction::Write, &[range], owner, 0);
+            done.expect("taken");
+        }
+    }
+    fabric.act();
+    while fabric.now_ns < 400_000_000 {
+        assert!(fabric.step());
+    }
+    let of_limited = fabric.sent.iter().filter(|job| job.qos.tenant == 9);
+    let sent: u64 = of_limited.map(|job| job.bytes).sum();
+    // 160 MB, what the bucket held at first, and what is under way.
+    assert!((155_000_000..180_000_000).contains(&sent), "{sent}");
+}
+
 proptest! {
     /// Whatever rails do and whenever requests are given up, each ends once, with as many results
     /// as transfers, when nothing of it is under way; what says it is done has sent all of its
@@ -477,7 +526,8 @@ proptest! {
         }
         prop_assert_eq!(fabric.ended.len(), asked.len());
         prop_assert!(fabric.core.flying.is_empty() && fabric.core.requests.is_empty());
-        prop_assert!(fabric.core.queue_mut().is_empty() && fabric.jobs.is_empty());
+        prop_assert!(fabric.core.peers.values().all(|peer| peer.queue.is_empty()));
+        prop_assert!(fabric.jobs.is_empty());
         for peer in peers {
             let rails = fabric.core.rails(peer).expect("open");
             prop_assert!((0..rails.len()).all(|rail| rails.bytes(rail) == 0));

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::bucket::Bucket;
 use super::*;
 
 const LIMITS: QueueLimits = QueueLimits {
@@ -12,10 +13,14 @@ const LIMITS: QueueLimits = QueueLimits {
 const MIB: u64 = 1 << 20;
 
 /// Serves a rail of one byte per ns for so long; who sent how many bytes.
-fn serve(queue: &mut Queue<(Class, u32)>, ns: u64) -> BTreeMap<(Class, u32), u64> {
+fn serve(
+    queue: &mut Queue<(Class, u32)>,
+    tenants: &mut Tenants,
+    ns: u64,
+) -> BTreeMap<(Class, u32), u64> {
     let (mut now_ns, mut sent) = (0, BTreeMap::new());
     while now_ns < ns {
-        match queue.pop(now_ns) {
+        match queue.pop(tenants, now_ns) {
             Next::Entry(owner, bytes) => {
                 now_ns += bytes;
                 *sent.entry(owner).or_default() += bytes;
@@ -38,14 +43,14 @@ fn fill(queue: &mut Queue<(Class, u32)>, owner: (Class, u32), count: u64, bytes:
 
 #[test]
 fn classes_and_tenants_share_by_weight_whatever_their_sizes() {
-    let mut queue = Queue::new(LIMITS);
-    queue.set_tenant(2, 3, None);
+    let (mut queue, mut tenants) = (Queue::new(LIMITS), Tenants::default());
+    tenants.set(2, 3, None);
     let (one, three) = ((Class::Foreground, 1), (Class::Foreground, 2));
     let low = (Class::Checkpoint, 3);
     fill(&mut queue, one, 4_000, 64 << 10);
     fill(&mut queue, three, 250, MIB);
     fill(&mut queue, low, 250, MIB);
-    let sent = serve(&mut queue, 200 * MIB);
+    let sent = serve(&mut queue, &mut tenants, 200 * MIB);
     let mib = |owner| sent[&owner] / MIB;
     assert!((140..=146).contains(&mib(three)), "{sent:?}");
     assert!((45..=49).contains(&mib(one)), "{sent:?}");
@@ -54,13 +59,13 @@ fn classes_and_tenants_share_by_weight_whatever_their_sizes() {
 
 #[test]
 fn who_was_idle_has_saved_nothing_up() {
-    let mut queue = Queue::new(LIMITS);
+    let (mut queue, mut tenants) = (Queue::new(LIMITS), Tenants::default());
     let (busy, back) = ((Class::Prefetch, 1), (Class::Prefetch, 2));
     fill(&mut queue, back, 1, MIB);
     fill(&mut queue, busy, 1_000, MIB);
-    serve(&mut queue, 500 * MIB);
+    serve(&mut queue, &mut tenants, 500 * MIB);
     fill(&mut queue, back, 500, MIB);
-    let sent = serve(&mut queue, 100 * MIB);
+    let sent = serve(&mut queue, &mut tenants, 100 * MIB);
     assert!(sent[&back].abs_diff(sent[&busy]) <= 2 * MIB, "{sent:?}");
 }
 
@@ -71,7 +76,7 @@ fn the_earliest_deadline_of_a_tenant_goes_first() {
         let done = queue.push((Class::Foreground, 1), deadline_ns, 1, deadline_ns);
         done.expect("room");
     }
-    let order: Vec<u64> = std::iter::from_fn(|| match queue.pop(0) {
+    let order: Vec<u64> = std::iter::from_fn(|| match queue.pop(&mut Tenants::default(), 0) {
         Next::Entry(item, _) => Some(item),
         _ => None,
     })
@@ -81,12 +86,12 @@ fn the_earliest_deadline_of_a_tenant_goes_first() {
 
 #[test]
 fn a_limit_of_bandwidth_holds_and_lets_others_by() {
-    let mut queue = Queue::new(LIMITS);
-    queue.set_tenant(1, 1, Some(Bucket::new(250_000_000, MIB, 0)));
+    let (mut queue, mut tenants) = (Queue::new(LIMITS), Tenants::default());
+    tenants.set(1, 1, Some(Bucket::new(250_000_000, MIB, 0)));
     let (limited, free) = ((Class::Foreground, 1), (Class::Migration, 2));
     fill(&mut queue, limited, 1_000, MIB);
     fill(&mut queue, free, 1_000, MIB);
-    let sent = serve(&mut queue, 400 * MIB);
+    let sent = serve(&mut queue, &mut tenants, 400 * MIB);
     // A quarter of a rail of a byte per ns.
     assert!((99..=103).contains(&(sent[&limited] / MIB)), "{sent:?}");
     assert!(sent[&free] / MIB >= 297, "the rest is for others: {sent:?}");
@@ -125,7 +130,7 @@ fn what_is_taken_out_takes_no_room() {
             .expect("room");
         queue.remove(ticket);
     }
-    assert!(queue.flows[0].line.len() <= SLACK);
+    assert!(queue.flows[0].line.len() <= SLACK && queue.tenants.is_empty());
     assert_eq!(queue.lines[0].ready.len(), 1);
 }
 
@@ -137,6 +142,7 @@ proptest! {
             (0_u8..5, 0_u8..5, 0_u32..4, 1_u64..5_000, 0_u64..100), 1..300),
     ) {
         let mut queue = Queue::new(QueueLimits { entries: 64, bytes: 100_000, tenant_entries: 32 });
+        let mut tenants = Tenants::default();
         let (mut now_ns, mut next) = (0, 0_u64);
         let mut waiting = BTreeMap::new();
         for (step, class, tenant, bytes, pause_ns) in steps {
@@ -149,7 +155,7 @@ proptest! {
                         next += 1;
                     }
                 }
-                2 => match queue.pop(now_ns) {
+                2 => match queue.pop(&mut tenants, now_ns) {
                     Next::Entry(item, _) => prop_assert!(waiting.remove(&item).is_some()),
                     Next::At(at_ns) => prop_assert!(at_ns > now_ns && !waiting.is_empty()),
                     Next::Idle => prop_assert!(waiting.is_empty()),
@@ -165,18 +171,18 @@ proptest! {
                 }
                 _ => {
                     let bucket = Bucket::new(bytes * 1_000_000, bytes, now_ns);
-                    queue.set_tenant(tenant, bytes, (class < 3).then_some(bucket));
+                    tenants.set(tenant, bytes, (class < 3).then_some(bucket));
                 }
             }
             prop_assert_eq!(queue.len(), waiting.len());
         }
         while !waiting.is_empty() {
-            match queue.pop(now_ns) {
+            match queue.pop(&mut tenants, now_ns) {
                 Next::Entry(item, _) => prop_assert!(waiting.remove(&item).is_some()),
                 Next::At(at_ns) => now_ns = at_ns,
                 Next::Idle => prop_assert!(false, "{} wait", waiting.len()),
             }
         }
-        prop_assert_eq!((queue.bytes(), queue.pop(now_ns)), (0, Next::Idle));
+        prop_assert_eq!((queue.bytes(), queue.pop(&mut tenants, now_ns)), (0, Next::Idle));
     }
 }

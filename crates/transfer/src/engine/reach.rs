@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::location::Location;
-use crate::engine::health::{Health, Leave};
+use super::health::{Health, Leave};
+use crate::topology::Location;
 
 /// The most pairs that are remembered. Each has failed lately, so more than this means that nothing
 /// works, which the rails' own health tells.
