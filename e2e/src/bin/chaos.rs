@@ -1,14 +1,14 @@
 //! `chaos`: faults on the masters of a pool of real processes under full load, and what they cost.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
 use larder_e2e::chaos::scene::Scene;
-use larder_e2e::chaos::{Fault, Plan, network, report, round};
+use larder_e2e::chaos::{Fault, Plan, network, peer, report, round};
 use serde_json::json;
 
 /// Does to masters and agents what may happen to them while clients put and get, and looks for lost
@@ -39,6 +39,10 @@ struct Args {
     /// Leave the pool's files for a look at them.
     #[arg(long)]
     keep: bool,
+    /// The Python with the stock peer's wheel (scripts/peer.sh): it suffers the same faults, as far
+    /// as there are cases of it, and ours are left out.
+    #[arg(long)]
+    peer: Option<PathBuf>,
     /// It runs in namespaces of its own already.
     #[arg(long, hide = true)]
     inside: bool,
@@ -69,13 +73,32 @@ fn main() -> Result<ExitCode> {
             eprintln!("{fault} is left out: it needs networks for the masters");
             continue;
         }
-        is_clean &= one(&args, fault)?;
+        match &args.peer {
+            Some(python) => peers(&args, python, fault)?,
+            None => is_clean &= one(&args, fault)?,
+        }
     }
     Ok(if is_clean {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The stock peer's losses are told, not judged.
+fn peers(args: &Args, python: &Path, fault: Fault) -> Result<()> {
+    if args.inside {
+        network::loopback()?;
+    }
+    let has_etcd = peer::has_etcd();
+    if !has_etcd {
+        eprintln!("there is no etcd: the peer's cases with two masters are left out");
+    }
+    for case in peer::cases(fault, has_etcd) {
+        let line = peer::run(python, case, args.rounds)?;
+        println!("{}", serde_json::to_string(&line)?);
+    }
+    Ok(())
 }
 
 fn one(args: &Args, fault: Fault) -> Result<bool> {

@@ -17,6 +17,7 @@
 //! inject   what each fault does         cuts    those that cut masters off
 //! judgement  what is left is read, removed and judged
 //! report   the figures of all rounds as lines
+//! peer     the stock peer under the same faults
 //! ```
 
 mod cuts;
@@ -29,6 +30,7 @@ pub mod ledger;
 pub mod load;
 pub mod masters;
 pub mod network;
+pub mod peer;
 mod pool_file;
 mod probe;
 mod reader;

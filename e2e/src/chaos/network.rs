@@ -48,6 +48,14 @@ pub fn private(arguments: &[String]) -> Result<std::convert::Infallible> {
     Err(error).context("unshare cannot be started")
 }
 
+/// Brings up this process's own loopback: a new network namespace has it down.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn loopback() -> Result<()> {
+    ip(&["link set lo up".to_owned()])
+}
+
 /// A namespace for each of some machines, and a switch that joins them with this process.
 #[derive(Debug)]
 pub struct Network {
