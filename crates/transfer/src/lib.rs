@@ -3,6 +3,7 @@
 //! [`memory`] is the only place of `unsafe` code. [`Segments`] is the pure half of an agent's data
 //! path: told time and commands, it says which bytes may be touched and when they may be reused.
 
+pub mod endpoint;
 pub mod engine;
 pub mod lane;
 pub mod memory;
@@ -13,7 +14,7 @@ pub mod serve;
 pub mod topology;
 pub mod transport;
 
-pub use memory::{ForeignMap, MemoryError, SharedBuffer, SlabMemory, ViewMap};
+pub use memory::{ForeignMap, MemoryError, OwnMemory, SharedBuffer, SlabMemory, ViewMap};
 pub use segments::{
     InventoryCursor, InventoryPage, LocalMs, ReadTicket, Segments, SegmentsHandle, SegmentsStats,
     StaleEpoch, ViewTicket, WriteStart, WriteTicket,

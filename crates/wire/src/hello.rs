@@ -14,6 +14,8 @@ pub enum Purpose {
     Agent,
     /// A master's connection to another master of its pool.
     Master,
+    /// An engine that reads and writes another engine's buffers.
+    Engine,
 }
 
 /// The first frame of every connection, on every listener.

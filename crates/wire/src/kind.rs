@@ -101,6 +101,15 @@ kinds! {
     /// [`crate::events::Subscribe`].
     Subscribe = 64,
 
+    /// Between engines: [`crate::engine::Known`], answered by [`crate::engine::Changes`].
+    EngineChanges = 80,
+    /// [`crate::engine::EngineWrite`] with payload.
+    EngineWrite = 81,
+    /// [`crate::engine::EngineRead`]; the answer has the payload.
+    EngineRead = 82,
+    /// [`crate::engine::Notice`].
+    EngineNotice = 83,
+
     /// Between masters; what it says stands with them, as nobody else reads it.
     Peer = 72,
 }

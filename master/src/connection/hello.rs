@@ -172,6 +172,8 @@ async fn prove(hello: &Hello, identity: &dyn Identity) -> Result<Principal, Refu
         Purpose::Client => matches!(principal, Principal::Tenant(_)),
         Purpose::Agent => matches!(principal, Principal::Agent(_)),
         Purpose::Master => matches!(principal, Principal::Master),
+        // Engines speak with each other.
+        Purpose::Engine => false,
     };
     if !fits {
         let detail = format!(

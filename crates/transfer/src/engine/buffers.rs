@@ -223,12 +223,14 @@ impl Buffers {
         }
     }
 
-    /// The same as [`Buffers::hold`], asked for by a peer.
+    /// Whether a peer may do what it wants now: the buffer. It holds nothing, so whoever moves
+    /// bytes for a peer asks again before each step, and a buffer that was taken back or fenced in
+    /// between is not touched any more.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing begins.
-    pub fn hold_for_peer(
-        &mut self,
+    /// [`Refusal`].
+    pub fn allows(
+        &self,
         (registration, epoch): (u64, u64),
         offset: u64,
         bytes: u64,
@@ -245,7 +247,7 @@ impl Buffers {
         if (wants.read && !may.read) || (wants.write && !may.write) {
             return Err(Refusal::NotAllowed);
         }
-        self.hold(key, offset, bytes)?;
+        buffer.check_range(offset, bytes)?;
         Ok(key)
     }
 

@@ -129,6 +129,17 @@ impl Core {
         self.forget(peer);
     }
 
+    /// Another process answers for a peer: what was known of its buffers is of a former life.
+    pub fn restarted(&mut self, key: PeerKey, now_ns: u64) {
+        let Some(peer) = self.peers.get_mut(key) else {
+            return;
+        };
+        peer.mirror = Mirror::default();
+        for request in peer.requests.clone() {
+            self.give_up(request, Failure::PeerRestarted, now_ns);
+        }
+    }
+
     /// Takes a request: all of its ranges go in one direction, between this process and one peer.
     ///
     /// # Errors

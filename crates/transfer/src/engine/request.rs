@@ -26,16 +26,23 @@ pub enum Failure {
     /// The peer refused it.
     #[error("the peer refused it: {0}")]
     Refused(super::buffers::Refusal),
-    /// The peer was closed, or is in another life now.
-    #[error("the peer has gone")]
+    /// The peer was closed.
+    #[error("the peer was closed")]
     PeerGone,
+    /// The peer was started anew since it was asked what is registered there.
+    #[error("the peer was started anew; ask what is registered there now")]
+    PeerRestarted,
 }
 
 impl Failure {
     /// Whether the same may succeed when it is asked for again.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
-        matches!(self, Self::DeadlinePassed | Self::RailsFailed { .. })
+        match self {
+            Self::DeadlinePassed | Self::RailsFailed { .. } | Self::PeerRestarted => true,
+            Self::Refused(refusal) => refusal.is_retryable(),
+            Self::Cancelled | Self::NoRail | Self::PeerGone => false,
+        }
     }
 }
 

@@ -136,6 +136,20 @@ impl FrameReader {
         )
     }
 
+    /// Whether the next frame's header and body have come already, or what came is no frame: then
+    /// [`Self::next`] does not wait.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let ahead = self.ahead();
+        let Some(raw) = ahead.first_chunk::<HEADER_BYTES>() else {
+            return false;
+        };
+        match Header::decode(raw, self.max_body_bytes) {
+            Ok(header) => ahead.len() >= HEADER_BYTES + header.body_bytes as usize,
+            Err(_) => true,
+        }
+    }
+
     /// What was read beyond the last frame: the start of its payload, or of the next frame.
     #[must_use]
     pub fn ahead(&self) -> &[u8] {

@@ -25,6 +25,8 @@ pub(super) struct Mapping {
     start: NonNull<u8>,
     length: usize,
     access: MapFor,
+    /// Somebody else's memory is left as it is at the end.
+    is_owned: bool,
 }
 
 // SAFETY: the mapping belongs to no thread; the address stays valid until the drop, which needs
@@ -60,7 +62,39 @@ impl Mapping {
             start,
             length,
             access,
+            is_owned: true,
         })
+    }
+
+    /// Memory that this process has anyhow.
+    ///
+    /// # Errors
+    /// [`MemoryError::Size`] if it has no bytes or leaves the address space.
+    ///
+    /// # Safety
+    /// The range is readable and writable until the drop, and everybody else who touches it
+    /// meanwhile keeps to what is said in `OwnMemory::lent`.
+    pub(super) unsafe fn lent(start: NonNull<u8>, length: usize) -> Result<Self, MemoryError> {
+        let is_sound = length > 0
+            && isize::try_from(length).is_ok()
+            && start.addr().get().checked_add(length).is_some();
+        if !is_sound {
+            return Err(MemoryError::Size {
+                bytes: length as u64,
+                unit_bytes: 1,
+            });
+        }
+        Ok(Self {
+            start,
+            length,
+            access: MapFor::Writing,
+            is_owned: false,
+        })
+    }
+
+    /// Where it lies.
+    pub(super) fn address(&self) -> u64 {
+        self.start.addr().get() as u64
     }
 
     /// Its length, in bytes.
@@ -229,6 +263,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if !self.is_owned {
+            return;
+        }
         // SAFETY: exactly what was mapped; nothing borrows from it any more. An error would mean
         // that the range is not mapped, and there is nothing to do about that here.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };

@@ -5,6 +5,7 @@
 //! ForeignMap    a client's memory file, mapped read-only by the agent
 //! SharedBuffer  a client's own memory file
 //! ViewMap       a slab, mapped read-only by a client
+//! OwnMemory     what an engine moves bytes to and from
 //! ```
 //!
 //! Who may touch which range when is decided by [`crate::segments`]: a range is written only by
@@ -20,6 +21,7 @@
 mod foreign;
 mod mapping;
 mod memfd;
+mod own;
 mod shared;
 mod slab;
 #[cfg(test)]
@@ -30,6 +32,7 @@ use std::io;
 
 pub use foreign::ForeignMap;
 pub(crate) use memfd::create_growing;
+pub use own::OwnMemory;
 pub use shared::SharedBuffer;
 pub use slab::SlabMemory;
 pub use view::ViewMap;

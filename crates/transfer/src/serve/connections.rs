@@ -27,7 +27,7 @@ struct Table {
 
 /// One connection's place in the set; gives it back when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     connections: Connections,
     number: u64,
     stop: Rc<Notify>,
@@ -66,7 +66,7 @@ impl Connections {
     }
 
     /// Takes in somebody who just connected; ends the oldest stranger if there are too many.
-    pub(super) fn enter(&self) -> Place {
+    pub(crate) fn enter(&self) -> Place {
         let mut table = self.0.borrow_mut();
         if table.strangers.len() >= STRANGERS_MAX
             && let Some((_, stop)) = table.strangers.pop_first()
@@ -86,22 +86,22 @@ impl Connections {
 
 impl Place {
     /// The session of this connection: its number, never 0 and never used again.
-    pub(super) const fn session(&self) -> SessionId {
+    pub(crate) const fn session(&self) -> SessionId {
         SessionId(self.number)
     }
 
     /// What says that this connection has to end.
-    pub(super) fn stop(&self) -> Rc<Notify> {
+    pub(crate) fn stop(&self) -> Rc<Notify> {
         Rc::clone(&self.stop)
     }
 
     /// Whether the hello was accepted.
-    pub(super) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.connections.0.borrow().known.contains_key(&self.number)
     }
 
     /// Makes the stranger known; false if there is no room.
-    pub(super) fn become_known(&self, tenant: TenantId) -> bool {
+    pub(crate) fn become_known(&self, tenant: TenantId) -> bool {
         let mut table = self.connections.0.borrow_mut();
         if table.known.len() >= table.known_max {
             return false;

@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use crate::LocalMs;
 
 pub use connections::Connections;
+pub(crate) use connections::Place;
 pub use metrics::ServeMetrics;
 pub use tcp::serve_tcp;
 pub use unix::serve_unix;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::location::Location;
+use super::Location;
 use super::peer_distance::PeerDistance;
 
 /// How far two things are from each other, nearest first.

@@ -5,7 +5,6 @@
 //! bridge, on one NUMA node, across nodes.
 
 mod distance;
-mod location;
 mod peer_distance;
 mod sysfs;
 mod system_root;
@@ -13,6 +12,6 @@ mod system_root;
 mod tests;
 
 pub use distance::{Device, DeviceKind, Distance, Serving, Topology};
-pub use location::{Location, NoLocation};
+pub use larder_wire::location::{Location, NoLocation};
 pub use peer_distance::{PeerDistance, parse as parse_peer_distance};
 pub use system_root::{Lack, SystemRoot};

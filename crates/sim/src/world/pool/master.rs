@@ -147,7 +147,7 @@ fn principal(hello: &Hello) -> Option<Principal> {
     match hello.purpose {
         Purpose::Client => TenantId::new(name).ok().map(Principal::Tenant),
         Purpose::Agent => AgentName::new(name).ok().map(Principal::Agent),
-        Purpose::Master => None,
+        Purpose::Master | Purpose::Engine => None,
     }
 }
 

@@ -103,12 +103,13 @@ fn a_buffer_goes_with_the_last_slice_on_it() {
     let key = buffers.register(spec(0, 100)).expect("free");
     let registration = buffers.get(key).expect("there").registration;
     buffers.hold(key, 0, 100).expect("there");
-    let held = buffers.hold_for_peer((registration, 1), 50, 50, WRITES);
-    assert_eq!(held, Ok(key));
+    buffers.hold(key, 50, 50).expect("there");
+    let allowed = buffers.allows((registration, 1), 50, 50, WRITES);
+    assert_eq!(allowed, Ok(key));
     assert_eq!(buffers.unregister(key), Ok(false));
     assert_eq!(buffers.unregister(key), Err(RegisterError::Stale), "once");
     assert_eq!(buffers.hold(key, 0, 1), Err(Refusal::StaleRegistration));
-    let late = buffers.hold_for_peer((registration, 1), 0, 1, WRITES);
+    let late = buffers.allows((registration, 1), 0, 1, WRITES);
     assert_eq!(late, Err(Refusal::StaleRegistration));
     let again = buffers
         .register(spec(0, 100))
@@ -131,17 +132,16 @@ fn a_fence_refuses_what_was_allowed_before() {
     let mut buffers = Buffers::new(10);
     let key = buffers.register(spec(0, 100)).expect("free");
     let registration = buffers.get(key).expect("there").registration;
-    let hold =
-        |buffers: &mut Buffers, epoch| buffers.hold_for_peer((registration, epoch), 0, 1, WRITES);
-    assert_eq!(hold(&mut buffers, 1), Ok(key));
+    let asked = |buffers: &Buffers, epoch| buffers.allows((registration, epoch), 0, 1, WRITES);
+    assert_eq!(asked(&buffers, 1), Ok(key));
     assert_eq!(buffers.fence(key), Ok(2));
-    assert_eq!(hold(&mut buffers, 1), Err(Refusal::StaleEpoch));
+    assert_eq!(asked(&buffers, 1), Err(Refusal::StaleEpoch));
     assert_eq!(
-        hold(&mut buffers, 3),
+        asked(&buffers, 3),
         Err(Refusal::StaleEpoch),
         "nobody was told that one"
     );
-    assert_eq!(hold(&mut buffers, 2), Ok(key));
+    assert_eq!(asked(&buffers, 2), Ok(key));
 }
 
 #[test]
@@ -158,10 +158,7 @@ fn peers_reach_what_they_may_and_no_byte_beyond_it() {
         })
         .expect("free");
     let of = (buffers.get(key).expect("there").registration, 1);
-    assert_eq!(
-        buffers.hold_for_peer(of, 0, 1, WRITES),
-        Err(Refusal::NotAllowed)
-    );
+    assert_eq!(buffers.allows(of, 0, 1, WRITES), Err(Refusal::NotAllowed));
     let read = Access {
         read: true,
         write: false,
@@ -174,10 +171,10 @@ fn peers_reach_what_they_may_and_no_byte_beyond_it() {
         (u64::MAX, 2),
         (1, u64::MAX),
     ] {
-        let refused = buffers.hold_for_peer(of, offset, bytes, read);
+        let refused = buffers.allows(of, offset, bytes, read);
         assert_eq!(refused, Err(Refusal::OutOfRange), "{bytes} from {offset}");
     }
-    assert_eq!(buffers.hold_for_peer(of, 99, 1, read), Ok(key));
+    assert_eq!(buffers.allows(of, 99, 1, read), Ok(key));
 }
 
 /// Registration is told to cost as much for the last as for the first; a quadratic one would take

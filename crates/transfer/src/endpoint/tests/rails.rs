@@ -1,0 +1,149 @@
+//! Rails that break, go silent or lead nowhere.
+
+use std::cell::Cell;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+/// What a proxy does to the connections after the first, which is for control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// The first so many are broken after 1 MiB.
+    Break(u32),
+    /// On the first so many nothing moves any more after 1 MiB.
+    Silence(u32),
+}
+
+/// Stands between an endpoint and its peer.
+async fn proxy(to: String, fate: Fate) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let addr = listener.local_addr().expect("bound").to_string();
+    spawn_local(async move {
+        let count = Rc::new(Cell::new(0));
+        while let Ok((near, _)) = listener.accept().await {
+            let far = TcpStream::connect(&to).await.expect("loopback");
+            let (mut near_in, mut near_out) = near.into_split();
+            let (mut far_in, mut far_out) = far.into_split();
+            let number = count.get();
+            count.set(number + 1);
+            spawn_local(async move { tokio::io::copy(&mut far_in, &mut near_out).await });
+            spawn_local(async move {
+                let mut moved = 0_u64;
+                let mut room = vec![0; 64 * 1024];
+                while let Ok(read) = near_in.read(&mut room).await {
+                    if read == 0 || far_out.write_all(&room[..read]).await.is_err() {
+                        return;
+                    }
+                    moved += read as u64;
+                    let (Fate::Break(several) | Fate::Silence(several)) = fate;
+                    if moved > MIB && (1..=several).contains(&number) {
+                        if fate == Fate::Silence(several) {
+                            std::future::pending::<()>().await;
+                        }
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    addr
+}
+
+#[test]
+fn what_breaks_or_goes_silent_is_made_up_for_by_other_rails() {
+    for fate in [Fate::Break(2), Fate::Silence(2)] {
+        run(async move {
+            let there = served(2).await;
+            let mut hasty = options(1);
+            hasty.stall_ms = 200;
+            let here = Endpoint::new(hasty);
+            let bytes = 64 * MIB;
+            let (remote, _) = buffer(&there.endpoint, bytes, 1);
+            let (local, _) = buffer(&here, bytes, 2);
+            let addr = proxy(there.addr.clone(), fate).await;
+            let peer = here.open(&addr).await.expect("it listens");
+            let range = [whole(&local, &remote)];
+            let outcome = here.transfer(peer, Direction::Write, &range, soon()).await;
+            let outcome = outcome.expect("two rails are left");
+            assert!(outcome.timeline.retries > 0, "{fate:?}: {outcome:?}");
+            assert!(content(&remote) == pattern(2, bytes), "{fate:?}");
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_never_answers_holds_up_no_other() {
+    run(async {
+        let there = served(2).await;
+        let (remote, _) = buffer(&there.endpoint, MIB, 1);
+        let here = Endpoint::new(options(1));
+        let (local, _) = buffer(&here, MIB, 2);
+        // The kernel accepts; nobody says anything.
+        let mute = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+        let addr = mute.local_addr().expect("bound").to_string();
+        let (ended, mut has_ended) = tokio::sync::oneshot::channel();
+        let opening = here.clone();
+        spawn_local(async move { ended.send(opening.open(&addr).await) });
+        let peer = here.open(&there.addr).await.expect("it listens");
+        for _ in 0..100 {
+            let range = [whole(&local, &remote)];
+            let done = here.transfer(peer, Direction::Write, &range, soon()).await;
+            done.expect("done");
+        }
+        assert!(has_ended.try_recv().is_err(), "it is still waited for");
+    });
+}
+
+#[test]
+fn a_dead_peer_is_not_asked_again_at_once() {
+    run(async {
+        let there = served(2).await;
+        let here = Endpoint::new(options(1));
+        let peer = here.open(&there.addr).await.expect("it listens");
+        let addr = there.addr.clone();
+        drop(there);
+        while TcpStream::connect(&addr).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        let (mut tried, mut rested) = (0, 0);
+        for _ in 0..200 {
+            match here.refresh(peer).await {
+                Err(CallError::Resting { again_ms, .. }) => {
+                    assert!(again_ms <= 1_000);
+                    rested += 1;
+                }
+                Err(error) => {
+                    assert!(error.is_retryable(), "{error}");
+                    tried += 1;
+                }
+                Ok(()) => panic!("nobody is there"),
+            }
+        }
+        assert!(tried <= 3 && rested >= 197, "{tried} tries, {rested} rests");
+    });
+}
+
+#[test]
+fn a_peer_whose_rails_all_fail_says_so() {
+    run(async {
+        let there = served(2).await;
+        let (remote, _) = buffer(&there.endpoint, MIB, 1);
+        let here = Endpoint::new(options(1));
+        let (local, key) = buffer(&here, MIB, 2);
+        let peer = here.open(&there.addr).await.expect("it listens");
+        let range = [whole(&local, &remote)];
+        drop(there);
+        let failed = here.transfer(peer, Direction::Write, &range, soon()).await;
+        let failed = failed.expect_err("nobody is there");
+        let is_of_rails = matches!(
+            failed,
+            TransferFailed::Range {
+                failure: Failure::RailsFailed { .. },
+                ..
+            }
+        );
+        assert!(is_of_rails && failed.is_retryable(), "{failed}");
+        here.unregister(key).await.expect("nothing holds it");
+    });
+}
