@@ -101,6 +101,9 @@ kinds! {
     /// [`crate::events::Subscribe`].
     Subscribe = 64,
 
+    /// Between masters; what it says stands with them, as nobody else reads it.
+    Peer = 72,
+
     /// Between engines: [`crate::engine::Known`], answered by [`crate::engine::Changes`].
     EngineChanges = 80,
     /// [`crate::engine::EngineWrite`] with payload.
@@ -109,9 +112,6 @@ kinds! {
     EngineRead = 82,
     /// [`crate::engine::Notice`].
     EngineNotice = 83,
-
-    /// Between masters; what it says stands with them, as nobody else reads it.
-    Peer = 72,
 }
 
 /// Calls `$with!` with the name of every call of clients to a master. Each is a kind, a body in
