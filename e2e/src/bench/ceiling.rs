@@ -84,7 +84,7 @@ pub fn raw_server() -> Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     let mut note = [0; NOTE_BYTES];
-    let mut arena = vec![7; 64 << 20];
+    let mut arena = vec![7; arena_bytes()];
     while stream.read_exact(&mut note).is_ok() {
         let length = |at: usize| -> Result<usize> {
             let bytes: [u8; 8] = note[at..at + 8].try_into()?;
@@ -98,7 +98,7 @@ pub fn raw_server() -> Result<()> {
 }
 
 const fn arena_bytes() -> usize {
-    64 << 20
+    128 << 20
 }
 
 /// Copies between two arenas that do not fit a cache, `bytes` at a time.

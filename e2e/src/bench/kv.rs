@@ -1,6 +1,5 @@
 //! The `kv.*` names: whole puts and gets through the public client, against raw loops.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use larder_client::{Client, ClientOptions, Credential, Key};
 use tokio::runtime::Runtime;
 
 use crate::bench::ceiling::{Memcpy, RawSocket};
-use crate::bench::pair::{Cell, Measure, quartiles};
+use crate::bench::pair::{Cell, Measure};
 use crate::bench::peer::Mooncake;
 use crate::bench::report::{Line, Report};
 use crate::pool::Pool;
@@ -132,7 +131,7 @@ impl Rig {
         );
         let remote = connect(None)?;
         let (raw, memory) = (RawSocket::start()?, Memcpy::new());
-        let peer = peer.map(Mooncake::start).transpose()?;
+        let peer = peer.map(Mooncake::store).transpose()?;
         let only = only.to_owned();
         Ok(Self {
             pool,
@@ -215,7 +214,7 @@ impl Rig {
             pairs.push((ours, self.ceiling(place, 0, bytes, bytes)?));
         }
         self.remove(keys)?;
-        report.add(line(&name, measure_of(bytes), &pairs, true))
+        report.add(line(&name, Measure::of_bytes(bytes), &pairs, true))
     }
 
     fn put(&mut self, place: Place, label: &str, bytes: usize, report: &mut Report) -> Result<()> {
@@ -249,7 +248,7 @@ impl Rig {
             self.remove(keys)?;
             pairs.push((ours, self.ceiling(place, bytes, 64, bytes)?));
         }
-        report.add(line(&name, measure_of(bytes), &pairs, true))
+        report.add(line(&name, Measure::of_bytes(bytes), &pairs, true))
     }
 
     fn view(&mut self, label: &str, bytes: usize, report: &mut Report) -> Result<()> {
@@ -277,7 +276,7 @@ impl Rig {
             pairs.push((ours, self.ceiling(Place::Local, 0, bytes, bytes)?));
         }
         self.remove(keys)?;
-        report.add(line(&name, measure_of(bytes), &pairs, true))
+        report.add(line(&name, Measure::of_bytes(bytes), &pairs, true))
     }
 
     fn exists(&mut self, name: &str, batch: usize, report: &mut Report) -> Result<()> {
@@ -314,16 +313,7 @@ impl Rig {
         self.remove(stored)?;
         let items = batch as u64;
         let mut result = line(name, Measure::Rate { items }, &pairs, false);
-        if !peer_pairs.is_empty() {
-            let peer = line(name, Measure::Rate { items }, &peer_pairs, false);
-            let renamed = |ratios: BTreeMap<String, f64>| {
-                ratios
-                    .into_values()
-                    .map(|ratio| ("mooncake".to_owned(), ratio))
-            };
-            result.ratios.extend(renamed(peer.ratios));
-            result.ratios_cpu.extend(renamed(peer.ratios_cpu));
-        }
+        result.compare("mooncake", Measure::Rate { items }, &peer_pairs);
         report.add(result)
     }
 
@@ -349,30 +339,8 @@ impl Rig {
     }
 }
 
-const fn measure_of(bytes: usize) -> Measure {
-    if bytes >= 1 << 20 {
-        Measure::Bandwidth {
-            bytes: bytes as u64,
-        }
-    } else {
-        Measure::Latency
-    }
-}
-
 /// Makes the result of pairs (ours, ceiling).
 fn line(name: &str, measure: Measure, pairs: &[(Cell, Cell)], checksums: bool) -> Line {
-    let [_, value, _] = quartiles(pairs.iter().map(|(ours, _)| measure.of(ours)).collect());
-    let speeds = pairs
-        .iter()
-        .map(|(ours, theirs)| measure.speed(ours, theirs))
-        .collect();
-    let [low, speed, high] = quartiles(speeds);
-    let cpu = pairs
-        .iter()
-        .map(|(ours, theirs)| theirs.cpu_us_per_op() / ours.cpu_us_per_op());
-    let [_, cpu, _] = quartiles(cpu.collect());
-    let [_, cpu_us_per_op, _] =
-        quartiles(pairs.iter().map(|(ours, _)| ours.cpu_us_per_op()).collect());
     let config = [
         ("depth", "1"),
         ("replicas", "1"),
@@ -381,17 +349,5 @@ fn line(name: &str, measure: Measure, pairs: &[(Cell, Cell)], checksums: bool) -
         ("tls", "off"),
         ("checksums", if checksums { "crc32c/64k" } else { "none" }),
     ];
-    Line {
-        name: name.to_owned(),
-        value,
-        unit: measure.unit().to_owned(),
-        ratios: BTreeMap::from([("ceiling".to_owned(), speed)]),
-        ratios_cpu: BTreeMap::from([("ceiling".to_owned(), cpu)]),
-        samples: pairs.len(),
-        spread: [low, high],
-        cpu_us_per_op,
-        config: config
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into(),
-    }
+    Line::of_pairs(name, measure, ("ceiling", pairs), &config)
 }

@@ -3,6 +3,7 @@
 //! How each name is measured stands in `docs/benchmarks.md`.
 
 pub mod ceiling;
+pub mod engine;
 pub mod ha;
 pub mod kv;
 mod kv_pool;

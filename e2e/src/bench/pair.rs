@@ -93,6 +93,18 @@ pub enum Measure {
 }
 
 impl Measure {
+    /// What is told of one operation of so many bytes: from 1 MiB up its rate, below its latency.
+    #[must_use]
+    pub const fn of_bytes(bytes: usize) -> Self {
+        if bytes >= 1 << 20 {
+            Self::Bandwidth {
+                bytes: bytes as u64,
+            }
+        } else {
+            Self::Latency
+        }
+    }
+
     /// The value of a cell.
     #[must_use]
     pub fn of(self, cell: &Cell) -> f64 {

@@ -14,7 +14,8 @@ use crate::bench::pair::Cell;
 /// How long the peer may take to start: it imports its library, starts its master and mounts.
 const START: Duration = Duration::from_secs(60);
 
-/// A store of the peer with one client, both in processes of their own.
+/// Something of the peer that is measured, in processes of its own: a script of ours in its Python
+/// answers each line with the figures of one cell.
 #[derive(Debug)]
 pub(super) struct Mooncake {
     client: Child,
@@ -35,14 +36,24 @@ struct Measured {
 }
 
 impl Mooncake {
-    /// Starts it with this Python.
-    pub(super) fn start(python: &Path) -> Result<Self> {
+    /// Starts a store with one client.
+    pub(super) fn store(python: &Path) -> Result<Self> {
+        let master = free_pair_of_ports()?.to_string();
+        Self::start(python, include_str!("peer.py"), &[&master])
+    }
+
+    /// Starts two engines.
+    pub(super) fn engines(python: &Path) -> Result<Self> {
+        Self::start(python, include_str!("peer_engine.py"), &[])
+    }
+
+    fn start(python: &Path, script: &str, arguments: &[&str]) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port().to_string();
-        let master = free_pair_of_ports()?.to_string();
         let mut client = Command::new(python)
-            .args(["-c", include_str!("peer.py"), &port, &master])
+            .args(["-c", script, &port])
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -74,9 +85,24 @@ impl Mooncake {
 
     /// Asks for the existence of `keys` keys a call, one call at a time, for `length`.
     pub(super) fn exists(&mut self, keys: usize, length: Duration) -> Result<Cell> {
+        self.cell(&keys.to_string(), length)
+    }
+
+    /// Writes or reads `batch` ranges of `bytes` a call, one call at a time, for `length`.
+    pub(super) fn transfer(
+        &mut self,
+        operation: &str,
+        bytes: usize,
+        batch: usize,
+        length: Duration,
+    ) -> Result<Cell> {
+        self.cell(&format!("{operation} {bytes} {batch}"), length)
+    }
+
+    fn cell(&mut self, work: &str, length: Duration) -> Result<Cell> {
         let before = self.cpu()?;
         let seconds = length.as_secs_f64();
-        writeln!(self.answers.get_mut(), "{keys} {seconds}")?;
+        writeln!(self.answers.get_mut(), "{work} {seconds}")?;
         let Measured { ops, wall_s, p50_s } = self.hear()?;
         Ok(Cell {
             ops,

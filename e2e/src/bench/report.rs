@@ -1,5 +1,6 @@
 //! Results: one JSON object a line, and the same as a table.
 
+use crate::bench::pair::{Cell, Measure, quartiles};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,55 @@ pub struct Line {
     pub cpu_us_per_op: f64,
     /// Depth, replicas, sync policy, TLS, checksums.
     pub config: BTreeMap<String, String>,
+}
+
+impl Line {
+    /// Makes the result of pairs (ours, theirs), where `theirs` are named.
+    #[must_use]
+    pub fn of_pairs(
+        name: &str,
+        measure: Measure,
+        (theirs, pairs): (&str, &[(Cell, Cell)]),
+        config: &[(&str, &str)],
+    ) -> Self {
+        let of_ours = |figure: &dyn Fn(&Cell) -> f64| {
+            let [_, median, _] = quartiles(pairs.iter().map(|(ours, _)| figure(ours)).collect());
+            median
+        };
+        let config = config.iter();
+        let mut line = Self {
+            name: name.to_owned(),
+            value: of_ours(&|cell| measure.of(cell)),
+            unit: measure.unit().to_owned(),
+            ratios: BTreeMap::new(),
+            ratios_cpu: BTreeMap::new(),
+            samples: pairs.len(),
+            spread: [0.0; 2],
+            cpu_us_per_op: of_ours(&Cell::cpu_us_per_op),
+            config: config
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+        };
+        line.spread = line.compare(theirs, measure, pairs);
+        line
+    }
+
+    /// Adds what the same pairs, or others of the same name, say of somebody else; the quartiles
+    /// of the ratio. Nothing for no pairs: absent means not measured.
+    pub fn compare(&mut self, theirs: &str, measure: Measure, pairs: &[(Cell, Cell)]) -> [f64; 2] {
+        if pairs.is_empty() {
+            return [0.0; 2];
+        }
+        let speeds = pairs.iter().map(|(ours, other)| measure.speed(ours, other));
+        let [low, speed, high] = quartiles(speeds.collect());
+        let cpu = pairs
+            .iter()
+            .map(|(ours, other)| other.cpu_us_per_op() / ours.cpu_us_per_op());
+        let [_, cpu, _] = quartiles(cpu.collect());
+        self.ratios.insert(theirs.to_owned(), speed);
+        self.ratios_cpu.insert(theirs.to_owned(), cpu);
+        [low, high]
+    }
 }
 
 /// The file that results go to.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use larder_e2e::bench::report::{Line, Report};
-use larder_e2e::bench::{ceiling, ha, kv, spin, store, store_evict};
+use larder_e2e::bench::{ceiling, engine, ha, kv, spin, store, store_evict};
 
 /// Measures Larder against raw sockets and memcpy.
 #[derive(Debug, Parser)]
@@ -32,6 +32,9 @@ enum Part {
     /// The peer of the raw socket loop.
     #[command(hide = true)]
     RawServer,
+    /// An engine whose buffer is read and written.
+    #[command(hide = true)]
+    EngineServer,
     /// A store of many objects.
     #[command(hide = true)]
     StoreSizes {
@@ -61,6 +64,7 @@ fn main() -> Result<()> {
             return Ok(());
         }
         Some(Part::RawServer) => return ceiling::raw_server(),
+        Some(Part::EngineServer) => return engine::server(),
         Some(Part::StoreSizes { objects }) => return print_lines(&store::sizes(objects)?),
         Some(Part::StoreEvictions) => return print_lines(&store_evict::evictions()?),
         Some(Part::StoreHits) => {
@@ -70,7 +74,7 @@ fn main() -> Result<()> {
         Some(Part::StorePauses { objects }) => return print_lines(&store::pauses(objects)?),
         None => {}
     }
-    let names = [store::names(), ha::names(), kv::names()].concat();
+    let names = [store::names(), ha::names(), engine::names(), kv::names()].concat();
     anyhow::ensure!(
         names.iter().any(|name| name.starts_with(&args.only)),
         "no name starts with '{}'; there are: {}",
@@ -81,6 +85,7 @@ fn main() -> Result<()> {
     store::measure(&args.only, &mut report)?;
     ha::measure(&args.only, &mut report)?;
     let spinners = spin::Spinners::start()?;
+    engine::measure(&args.only, args.peer_python.as_deref(), &mut report)?;
     kv::measure(&args.only, args.peer_python.as_deref(), &mut report)?;
     drop(spinners);
     print!("{}", report.table());
