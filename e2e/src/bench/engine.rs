@@ -94,10 +94,10 @@ fn memory() -> Result<Arc<OwnMemory>> {
 pub fn server() -> Result<()> {
     let runtime = single()?;
     let local = LocalSet::new();
-    // The harness is gone when this ends.
-    std::thread::spawn(|| {
+    let (stop, stopped) = watch::channel(false);
+    std::thread::spawn(move || {
         let _ = std::io::stdin().read_line(&mut String::new());
-        std::process::exit(0);
+        let _ = stop.send(true);
     });
     local.block_on(&runtime, async {
         let endpoint = Endpoint::new(options(2)?);
@@ -110,7 +110,6 @@ pub fn server() -> Result<()> {
         };
         println!("{}", serde_json::to_string(&served)?);
         std::io::stdout().flush()?;
-        let (_stop, stopped) = watch::channel(false);
         endpoint.serve(listener, stopped).await;
         Ok(())
     })

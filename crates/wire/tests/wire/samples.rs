@@ -14,11 +14,7 @@ use larder_wire::data::{
     BufferRegistered, CloseView, DataError, DataReason, OpenView, Pull, Read, ReadEnd, ReadStart,
     RegisterBuffer, UnregisterBuffer, ViewOpened, Write,
 };
-use larder_wire::engine::{
-    BufferAccess, Changes, Described, EngineRead, EngineWrite, Known, Notice, Refusal, Region,
-};
 use larder_wire::events::{CacheChange, CacheEvent, EventPage, Sequence, Subscribe};
-use larder_wire::location::Location;
 use larder_wire::master::{
     AgentAddress, Exists, Get, List, ListStats, Listed, ListedStats, Located, ObjectGrant,
     ObjectStat, Pin, PutEnd, PutEndItem, PutGrant, PutMode, PutRevoke, PutStart, PutStartItem,
@@ -41,7 +37,11 @@ pub(crate) struct Sample {
     pub(crate) decodes: fn(Kind, &[u8]) -> Result<Vec<u8>, FrameError>,
 }
 
-fn sample<T: Serialize + DeserializeOwned>(name: &'static str, kind: Kind, value: &T) -> Sample {
+pub(super) fn sample<T: Serialize + DeserializeOwned>(
+    name: &'static str,
+    kind: Kind,
+    value: &T,
+) -> Sample {
     let body = postcard::to_stdvec(value).expect("encodes");
     // Decoded and encoded again, since not every message can be compared.
     let decodes = |kind, body: &[u8]| {
@@ -193,60 +193,8 @@ pub(crate) fn all() -> Vec<Sample> {
     all.extend(calls_of_agents());
     all.extend(calls_of_data());
     all.extend(events());
-    all.extend(calls_of_engines());
+    all.extend(super::engine_samples::all());
     all
-}
-
-fn calls_of_engines() -> Vec<Sample> {
-    let known = Known {
-        added: 300,
-        removed: 301,
-    };
-    let regions = [(4_096, Location::Cuda(3)), (8_192, Location::Cpu(1))];
-    let regions = regions.map(|(end_bytes, location)| Region {
-        end_bytes,
-        location,
-    });
-    let changes = Changes {
-        is_whole: true,
-        removed: vec![4, 5],
-        added: vec![Described {
-            registration: 6,
-            epoch: 2,
-            start: 0x7f00_0000_0000,
-            bytes: 8_192,
-            regions: regions.to_vec(),
-            access: BufferAccess {
-                read: true,
-                write: false,
-            },
-        }],
-        known,
-        has_more: true,
-    };
-    let write = EngineWrite {
-        registration: 6,
-        epoch: 2,
-        offset_bytes: 4_096,
-    };
-    let read = EngineRead {
-        registration: 6,
-        epoch: 2,
-        offset_bytes: 4_096,
-        length_bytes: 100,
-    };
-    let notice = Notice {
-        name: "step".to_owned(),
-        message: vec![1, 2],
-    };
-    vec![
-        sample("Known", Kind::EngineChanges, &known),
-        sample("Changes", Kind::EngineChanges, &changes),
-        sample("EngineWrite", Kind::EngineWrite, &write),
-        sample("EngineRead", Kind::EngineRead, &read),
-        sample("Refusal", Kind::EngineRead, &Refusal::StaleEpoch),
-        sample("Notice", Kind::EngineNotice, &notice),
-    ]
 }
 
 fn events() -> Vec<Sample> {
