@@ -12,6 +12,7 @@ use crate::bytes_text::parse_bytes;
 
 mod administration;
 mod inspection;
+mod transfer;
 mod values;
 
 pub(crate) use administration::{
@@ -20,6 +21,7 @@ pub(crate) use administration::{
 };
 
 pub(crate) use inspection::Inspect;
+pub(crate) use transfer::{Operation, Serve, Transfer, TransferBench};
 pub(crate) use values::Sections;
 use values::{parse_duration, parse_pin, parse_sections};
 
@@ -140,6 +142,9 @@ pub(crate) enum Command {
     Inspect(Inspect),
     /// Measure puts and gets; every byte is checked.
     Bench(Bench),
+    /// Move bytes between the memories of two processes, without a pool, and measure it.
+    #[command(subcommand)]
+    Transfer(Transfer),
     /// Start a pool as processes of this machine.
     Up(Up),
     /// Stop a pool that `larder up` started, and remove what it left.

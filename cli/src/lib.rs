@@ -35,6 +35,7 @@ mod snapshot;
 mod status;
 mod target;
 mod tasks;
+mod transfer;
 mod up;
 mod value;
 
@@ -128,6 +129,7 @@ fn perform(args: Args, output: &mut Output) -> Result<u8, CliError> {
         Command::Snapshot(asked) => wait(snapshot::snapshot(&global, &asked, output)),
         Command::Inspect(asked) => inspect::inspect(&asked, output),
         Command::Bench(bench) => wait(bench::bench(&global, &bench, output)),
+        Command::Transfer(asked) => transfer::transfer(&global, &asked, output),
         Command::Up(up) => wait(up::up(&global, &up, output)),
         Command::Down => wait(down::down(&global, output)),
         Command::Status => wait(status::status(&global, output)),

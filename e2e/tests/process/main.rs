@@ -12,6 +12,7 @@ mod moves;
 mod pages;
 mod rig;
 mod stripes;
+mod transfer;
 mod trust;
 mod upserts;
 
@@ -60,6 +61,11 @@ fn main() -> ExitCode {
 
 fn tests() -> Vec<Trial> {
     let mut tests = vec![
+        test("process_transfer_checks_every_byte", transfer::every_byte),
+        test(
+            "process_transfer_refuses_another_secret",
+            transfer::other_secret,
+        ),
         test(
             "process_ten_gib_through_one_gib_at_the_limit",
             bulk::ten_gib,

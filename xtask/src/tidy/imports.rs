@@ -82,6 +82,7 @@ const TABLE: [Row; 14] = [
             "store",
             "types",
             "telemetry",
+            "transfer",
             "wire",
         ],
         &[],

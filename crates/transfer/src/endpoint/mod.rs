@@ -33,7 +33,7 @@ mod trust;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use larder_wire::engine::{BufferAccess, Notice, Region};
+use larder_wire::engine::{BufferAccess, Described, Notice, Region};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
@@ -200,6 +200,16 @@ impl Endpoint {
         control.refresh(&self.0.shared, peer).await
     }
 
+    /// What is known of a peer's buffers, in the order of their addresses; nothing of one that is
+    /// not open.
+    #[must_use]
+    pub fn described(&self, peer: PeerKey) -> Vec<Described> {
+        self.0.shared.look(|state| {
+            let mirror = state.core.mirror(peer);
+            mirror.map_or_else(Vec::new, |mirror| mirror.all().cloned().collect())
+        })
+    }
+
     /// Tells a peer something; done when it stands in its line.
     ///
     /// # Errors
@@ -246,12 +256,11 @@ impl Endpoint {
             tenant: asked.tenant,
             deadline_ns: shared.ns_of(asked.deadline),
         };
-        let request = shared.with(|state, now_ns| {
+        let (request, seat) = shared.with(|state, now_ns| {
             let request = state.core.submit(peer, direction, ranges, qos, now_ns)?;
-            state.waits_for(request);
-            Ok::<_, SubmitError>(request)
+            Ok::<_, SubmitError>((request, state.waits_for(request)))
         })?;
-        Ok(Pending::new(Rc::clone(shared), request))
+        Ok(Pending::new(Rc::clone(shared), request, seat))
     }
 
     /// A transfer to its end. Where it turns out that the peer has registered something else since

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use larder_types::Incarnation;
@@ -19,6 +18,7 @@ use super::error::CallError;
 use super::flight::{Flight, Stage};
 use super::link::Link;
 use super::options::EndpointOptions;
+use super::pending::Seat;
 use crate::OwnMemory;
 use crate::engine::Outcome;
 use crate::engine::buffers::{BufferKey, RegisterError};
@@ -34,12 +34,6 @@ pub(super) struct PeerLinks {
     pub(super) tasks: Vec<AbortHandle>,
 }
 
-#[derive(Debug)]
-enum Waiter {
-    Waits(Option<Waker>),
-    Done(Outcome),
-}
-
 /// All of it; owned by one thread.
 #[derive(Debug)]
 pub(super) struct State {
@@ -47,7 +41,7 @@ pub(super) struct State {
     pub(super) memories: SecondaryMap<BufferKey, Arc<OwnMemory>>,
     pub(super) peers: SecondaryMap<PeerKey, PeerLinks>,
     pub(super) flights: SecondaryMap<SliceKey, Flight>,
-    waiters: SecondaryMap<RequestKey, Waiter>,
+    waiters: SecondaryMap<RequestKey, Rc<Seat>>,
     notices: VecDeque<Notice>,
     /// The actions that are being done; kept for its room.
     batch: Vec<Action>,
@@ -281,35 +275,17 @@ impl State {
 
     fn tell(&mut self, request: RequestKey, outcome: Outcome) {
         // Nobody waits for what was dropped.
-        if let Some(waiter) = self.waiters.get_mut(request) {
-            let before = std::mem::replace(waiter, Waiter::Done(outcome));
-            if let Waiter::Waits(Some(waker)) = before {
-                waker.wake();
-            }
+        if let Some(seat) = self.waiters.remove(request) {
+            seat.tell(outcome);
         }
     }
 
-    /// Somebody will look for what comes of a request.
-    pub(super) fn waits_for(&mut self, request: RequestKey) {
-        self.waiters.insert(request, Waiter::Waits(None));
-    }
-
-    /// What came of a request; else `waker` is told when it has ended.
-    pub(super) fn outcome(&mut self, request: RequestKey, waker: &Waker) -> Option<Outcome> {
-        match self.waiters.get_mut(request) {
-            Some(Waiter::Waits(told)) => {
-                if !told.as_ref().is_some_and(|told| told.will_wake(waker)) {
-                    *told = Some(waker.clone());
-                }
-                return None;
-            }
-            Some(Waiter::Done(_)) => {}
-            None => return None,
-        }
-        match self.waiters.remove(request) {
-            Some(Waiter::Done(outcome)) => Some(outcome),
-            _ => None,
-        }
+    /// Somebody waits for what comes of a request. It is told there and not kept under the
+    /// request's key, which the next request may take the place of before anybody looks.
+    pub(super) fn waits_for(&mut self, request: RequestKey) -> Rc<Seat> {
+        let seat = Rc::new(Seat::default());
+        self.waiters.insert(request, Rc::clone(&seat));
+        seat
     }
 
     /// Nobody looks any more.

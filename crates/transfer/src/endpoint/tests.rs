@@ -195,6 +195,38 @@ fn a_transfer_goes_on_when_nobody_looks() {
 }
 
 #[test]
+fn each_of_many_at_once_hears_of_its_own_end() {
+    run(async {
+        let (there, here) = (served(2).await, Endpoint::new(options(1)));
+        let (remote, _) = buffer(&there.endpoint, MIB, 1);
+        let (local, _) = buffer(&here, MIB, 2);
+        let peer = here.open(&there.addr).await.expect("it listens");
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..16 {
+            let here = here.clone();
+            let range = Range {
+                local_address: local.address() + number * 65_536,
+                remote_address: remote.address() + number * 65_536,
+                bytes: 65_536,
+            };
+            tasks.spawn_local(async move {
+                for _ in 0..50 {
+                    let done = here
+                        .transfer(peer, Direction::Write, &[range], soon())
+                        .await;
+                    done.expect("done");
+                }
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended.expect("no panic");
+        }
+        assert!(content(&remote) == pattern(2, MIB));
+        assert!(here.0.shared.is_at_rest());
+    });
+}
+
+#[test]
 fn only_peers_of_the_tenant_with_the_secret_are_served() {
     run(async {
         let there = served(2).await;

@@ -78,6 +78,11 @@ impl Mirror {
         Ok(())
     }
 
+    /// All that are known, in the order of their addresses.
+    pub fn all(&self) -> impl Iterator<Item = &Described> {
+        self.by_start.values()
+    }
+
     /// The buffer that holds `bytes` from `address` on, and where in it they begin.
     #[must_use]
     pub fn find(&self, address: u64, bytes: u64) -> Option<(&Described, u64)> {
