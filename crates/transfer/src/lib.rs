@@ -4,6 +4,7 @@
 //! path: told time and commands, it says which bytes may be touched and when they may be reused.
 
 pub mod engine;
+pub mod interop;
 pub mod lane;
 pub mod memory;
 pub mod record;
