@@ -69,7 +69,9 @@ impl Engine {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop_stock.py");
         let mut command = Command::new(python);
         command.arg(script).arg(MEMORY_BYTES.to_string());
-        command.env("MC_FORCE_TCP", "1");
+        command
+            .env("MC_FORCE_TCP", "1")
+            .env("GLOG_minloglevel", "2");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().expect("Python starts");
         let ask = child.stdin.take().expect("piped");

@@ -135,9 +135,13 @@ async fn rest(stream: &mut TcpStream) -> Vec<u8> {
 
 /// Answers every handshake with this segment.
 async fn describes(segment: SegmentDesc) -> SocketAddr {
+    let (_, segment) = watch::channel(segment);
+    describes_newest(segment).await
+}
+
+/// Answers every handshake with the segment as it is then.
+async fn describes_newest(segment: watch::Receiver<SegmentDesc>) -> SocketAddr {
     let (listener, addr) = port().await;
-    let json = segment.encode().expect("text");
-    let answer = encode(FrameKind::Metadata, &json).expect("short");
     spawn_local(async move {
         loop {
             let (mut stream, _) = listener.accept().await.expect("somebody");
@@ -149,6 +153,8 @@ async fn describes(segment: SegmentDesc) -> SocketAddr {
                     break;
                 }
             }
+            let json = segment.borrow().encode().expect("text");
+            let answer = encode(FrameKind::Metadata, &json).expect("short");
             stream.write_all(&answer).await.expect("taken");
         }
     });
@@ -368,7 +374,7 @@ fn a_writer_hears_of_a_refusal_while_it_sends_and_a_reader_of_the_end() {
         assert!(rest(&mut raw).await.len() < bytes, "the end comes early");
         let gone = peer.read(AT, &mut [0; 4], deadline()).await;
         assert!(
-            matches!(gone, Err(InteropError::NotFound { .. })),
+            matches!(gone, Err(InteropError::Rejected { code: 1 })),
             "{gone:?}"
         );
     });
@@ -524,7 +530,7 @@ fn silence_is_told_apart_from_absence() {
 }
 
 #[test]
-fn buffers_that_come_later_are_found_and_a_moved_data_port_too() {
+fn buffers_that_come_later_are_found() {
     local(async {
         let rig = Rig::start().await;
         let peer = rig.peer().await;
@@ -546,6 +552,48 @@ fn buffers_that_come_later_are_found_and_a_moved_data_port_too() {
             matches!(gone, Err(InteropError::NotFound { .. })),
             "{gone:?}"
         );
+    });
+}
+
+#[test]
+fn a_peer_that_moved_is_found_again() {
+    local(async {
+        let (before, after) = (Rig::start().await, Rig::start().await);
+        before.register(vec![1; 100]);
+        after.register(vec![2; 100]);
+        let segment_of = async |rig: &Rig| rig.peer().await.segment();
+        let (segment, told) = watch::channel(segment_of(&before).await);
+        let peer = open(describes_newest(told).await).await.expect("described");
+        let mut got = [0; 100];
+        peer.read(AT, &mut got, deadline()).await.expect("read");
+        assert_eq!(got, [1; 100]);
+        segment.send_replace(segment_of(&after).await);
+        before.stop.send(true).expect("served");
+        before.served.await.expect("no panic").expect("served");
+        let gone = peer.read(AT, &mut got, deadline()).await;
+        assert!(gone.is_err_and(|error| error.is_retryable()));
+        peer.refresh(deadline()).await.expect("described");
+        peer.read(AT, &mut got, deadline()).await.expect("read");
+        assert_eq!(got, [2; 100]);
+    });
+}
+
+#[test]
+fn of_many_who_ask_at_once_none_is_turned_away() {
+    local(async {
+        let rig = Rig::start_with(|options| options.handshakes_max = 4).await;
+        let ask = encode(FrameKind::Probe, b"{}").expect("short");
+        // All of them have asked before the first is accepted: nothing here waits for an answer.
+        let mut all = Vec::new();
+        for _ in 0..40 {
+            let mut stream = std::net::TcpStream::connect(rig.handshake).expect("accepted");
+            std::io::Write::write_all(&mut stream, &ask).expect("taken");
+            stream.set_nonblocking(true).expect("a socket");
+            all.push(TcpStream::from_std(stream).expect("a socket"));
+        }
+        for stream in &mut all {
+            assert!(rest(stream).await.ends_with(b"\"success\"}\n"));
+        }
     });
 }
 

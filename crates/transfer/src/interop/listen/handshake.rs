@@ -52,10 +52,12 @@ async fn try_answer(
     let Some(frame) = frame else {
         return Ok(());
     };
-    // From here on the limits bound how long the place is held, so it need not be given away.
+    // It is no stranger now, but can still be sent away: who asks and does not take the answer
+    // shall not fill the port.
     if !place.begin() {
         return Err(Unanswered::Crowded);
     }
+    place.rest();
     let reply = encode(frame.kind, &reply(&frame, shared)?)?;
     let send = async {
         stream.write_all(&reply).await?;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
 use super::data::Dialect;
@@ -55,7 +55,7 @@ impl ListenOptions {
         Self {
             name,
             data_host,
-            handshakes_max: 64,
+            handshakes_max: 128,
             data_connections_max: 256,
             notifies: None,
         }
@@ -150,13 +150,10 @@ async fn accept<F: Future<Output = ()> + 'static>(
                     if let (Ok(()), Some(place)) = (tune_tcp(&stream), crowd.enter()) {
                         let place = Rc::new(place);
                         let served = serve(stream, Rc::clone(&place));
-                        tasks.spawn_local(async move {
-                            tokio::select! {
-                                biased;
-                                () = place.has_to_go() => {}
-                                () = served => {}
-                            }
-                        });
+                        tasks.spawn_local(until_sent_away(place, served));
+                        // It may say now what it has to say: of many who come at once, none
+                        // shall have to go before it was heard.
+                        yield_now().await;
                     }
                 }
                 Err(error) => {
@@ -170,4 +167,12 @@ async fn accept<F: Future<Output = ()> + 'static>(
     let rest = async { while tasks.join_next().await.is_some() {} };
     // Those that take longer are cut off by the set being dropped.
     let _ = timeout(Duration::from_millis(GRACE_MS), rest).await;
+}
+
+async fn until_sent_away(place: Rc<Place>, served: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = place.has_to_go() => {}
+        () = served => {}
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::crowd::Place;
 use super::{HELLO_TIMEOUT_MS, STALL_MS};
@@ -91,20 +91,27 @@ impl Carrier {
         }
     }
 
-    /// The next header; `None` if the peer closed the connection before it.
+    /// The next header; `None` if the peer closed the connection before it. Who was served
+    /// before may rest in front of it, and others may not.
     async fn header(&mut self, is_stranger: bool) -> Result<Option<DataHeader>, Ended> {
         let limit = Duration::from_millis(HELLO_TIMEOUT_MS);
+        let mut give_up = Instant::now() + limit;
         let mut raw = [0; HEADER_BYTES];
         let first = self.stream.read(&mut raw);
         let first = if is_stranger {
-            timeout(limit, first).await.map_err(|_| Ended::Stalled)??
+            timeout_at(give_up, first)
+                .await
+                .map_err(|_| Ended::Stalled)??
         } else {
             first.await?
         };
         if first == 0 {
             return Ok(None);
         }
-        let rest = timeout(limit, self.stream.read_exact(&mut raw[first..])).await;
+        if !is_stranger {
+            give_up = Instant::now() + limit;
+        }
+        let rest = timeout_at(give_up, self.stream.read_exact(&mut raw[first..])).await;
         rest.map_err(|_| Ended::Stalled)??;
         Ok(Some(DataHeader::decode(&raw)?))
     }
