@@ -5,6 +5,7 @@
 
 pub mod endpoint;
 pub mod engine;
+pub mod interop;
 pub mod lane;
 pub mod memory;
 pub mod record;

@@ -12,7 +12,7 @@ mod error;
 pub mod fake;
 pub mod faulty;
 pub mod metered;
-mod pool;
+pub(crate) mod pool;
 mod session;
 pub mod shm;
 pub mod tcp;
