@@ -57,7 +57,6 @@ fn options(secret_file: &Path) -> Result<EndpointOptions, CliError> {
 }
 
 /// An error of a part that this program uses.
-#[expect(clippy::needless_pass_by_value, reason = "errors are handed over")]
 fn program<E: std::error::Error + 'static>(error: E) -> CliError {
     CliError::Program(error_chain(&error))
 }

@@ -30,6 +30,11 @@ pub(crate) struct Serve {
     /// File with the secret that peers have to show.
     #[arg(long, value_hint = ValueHint::FilePath)]
     pub(crate) secret_file: PathBuf,
+    /// Where engines of stock Mooncake are served too, as host:port of the handshake; their bytes
+    /// come in at another port of the same host. They prove nothing: whoever reaches these ports
+    /// reads and writes all of the memory.
+    #[arg(long)]
+    pub(crate) mooncake_listen: Option<String>,
 }
 
 /// Arguments of `transfer bench`.

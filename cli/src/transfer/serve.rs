@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use larder_transfer::OwnMemory;
 use larder_transfer::endpoint::Endpoint;
+use larder_transfer::interop;
 use larder_wire::engine::BufferAccess;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -40,16 +41,74 @@ pub(super) fn serve(asked: &Serve, output: &mut Output) -> Result<u8, CliError> 
         let addr = listener.local_addr().map_err(program)?;
         let (stop, stopped) = watch::channel(false);
         let signals = signals(stop)?;
-        let told = json!({ "addr": addr.to_string(), "memory_bytes": asked.memory });
+        let stock = match &asked.mooncake_listen {
+            Some(listen) => Some(Stock::bind(listen).await?),
+            None => None,
+        };
+        let told = json!({
+            "addr": addr.to_string(),
+            "memory_bytes": asked.memory,
+            "address": memory.address(),
+            "mooncake_addr": stock.as_ref().map(|stock| stock.name.clone()),
+        });
         let human = format!(
             "{} at {addr}; Ctrl-C ends it. From elsewhere: larder transfer bench --peer {addr} \
              --secret-file FILE",
             show_bytes(asked.memory)
         );
         output.result(&told, &human)?;
-        tokio::join!(endpoint.serve(listener, stopped), signals);
-        Ok(0)
+        let of_stock = async {
+            match stock {
+                Some(stock) => stock.serve(&endpoint, stopped.clone()).await,
+                None => Ok(()),
+            }
+        };
+        let served = endpoint.serve(listener, stopped.clone());
+        let ((), (), of_stock) = tokio::join!(served, signals, of_stock);
+        of_stock.map(|()| 0)
     })
+}
+
+/// The two ports of stock engines.
+struct Stock {
+    name: String,
+    host: String,
+    handshakes: TcpListener,
+    data: TcpListener,
+}
+
+impl Stock {
+    async fn bind(listen: &str) -> Result<Self, CliError> {
+        let wrong = |source| CliError::System {
+            action: "listen at the address of --mooncake-listen",
+            source,
+        };
+        let (host, _) = listen
+            .rsplit_once(':')
+            .ok_or_else(|| CliError::Usage("--mooncake-listen takes host:port".to_owned()))?;
+        let handshakes = TcpListener::bind(listen).await.map_err(wrong)?;
+        let data = TcpListener::bind(format!("{host}:0"))
+            .await
+            .map_err(wrong)?;
+        let port = handshakes.local_addr().map_err(wrong)?.port();
+        Ok(Self {
+            name: format!("{host}:{port}"),
+            host: host.to_owned(),
+            handshakes,
+            data,
+        })
+    }
+
+    async fn serve(
+        self,
+        endpoint: &Endpoint,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<(), CliError> {
+        let options = interop::ListenOptions::new(self.name, self.host);
+        let space = endpoint.address_space();
+        let served = interop::serve(self.handshakes, self.data, space, options, stopped).await;
+        served.map_err(program)
+    }
 }
 
 /// Stops at the first signal that asks for it.

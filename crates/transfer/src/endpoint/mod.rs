@@ -11,6 +11,7 @@
 //! serve      the other end: peers read and write what is registered here
 //! payload    bytes between a socket and a buffer, step by step
 //! trust      whose peers are served
+//! stock      what is registered, for engines of stock Mooncake
 //! ```
 //!
 //! All of it runs as local tasks of one thread, so nothing is locked, and between two steps of a
@@ -26,6 +27,7 @@ mod payload;
 mod pending;
 mod serve;
 mod state;
+mod stock;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -44,6 +46,7 @@ use crate::engine::core::{PeerKey, Range, SubmitError};
 use crate::engine::plan::{Direction, Qos};
 use crate::engine::rails::Rails;
 use crate::engine::{Failure, Outcome};
+use crate::interop::AddressSpace;
 
 pub use error::{CallError, TransferFailed};
 pub use options::{Asked, EndpointOptions};
@@ -87,6 +90,13 @@ impl Endpoint {
     /// Serves peers on `listener` until `shutdown` turns true or its sender is dropped.
     pub async fn serve(&self, listener: TcpListener, shutdown: watch::Receiver<bool>) {
         serve::serve(Rc::clone(&self.0.shared), listener, shutdown).await;
+    }
+
+    /// What is registered here, for [`crate::interop::serve`]: engines of stock Mooncake reach
+    /// every buffer by its address, as far as its access allows. They prove nothing.
+    #[must_use]
+    pub fn address_space(&self) -> Rc<dyn AddressSpace> {
+        Rc::new(stock::Stock(Rc::clone(&self.0.shared)))
     }
 
     /// Registers memory: its bytes can take part in transfers, and peers may do with them what

@@ -9,7 +9,7 @@ use super::{Access, AddressRange, AddressSpace, Grant, Refused};
 /// Buffers at addresses that its owner chooses. Peers use addresses only as numbers, so they
 /// need not be those of the memory behind them.
 #[derive(Default)]
-pub struct HeapSpace {
+pub(super) struct HeapSpace {
     table: RefCell<Table>,
 }
 
@@ -30,7 +30,7 @@ impl HeapSpace {
     /// Registers `bytes` at `address`; false if that overlaps another buffer or leaves the
     /// address space.
     #[must_use]
-    pub fn register(&self, address: u64, bytes: Vec<u8>, writable: bool) -> bool {
+    pub(super) fn register(&self, address: u64, bytes: Vec<u8>, writable: bool) -> bool {
         let mut table = self.table.borrow_mut();
         let Some(end) = address.checked_add(bytes.len() as u64) else {
             return false;
@@ -50,14 +50,14 @@ impl HeapSpace {
     }
 
     /// Takes a buffer back, with what it holds now.
-    pub fn take_back(&self, address: u64) -> Option<Vec<u8>> {
+    pub(super) fn take_back(&self, address: u64) -> Option<Vec<u8>> {
         let buffer = self.table.borrow_mut().buffers.remove(&address);
         buffer.map(|buffer| buffer.bytes)
     }
 
     /// What a buffer holds now.
     #[must_use]
-    pub fn contents(&self, address: u64) -> Option<Vec<u8>> {
+    pub(super) fn contents(&self, address: u64) -> Option<Vec<u8>> {
         let table = self.table.borrow();
         table.buffers.get(&address).map(|one| one.bytes.clone())
     }

@@ -18,6 +18,7 @@
 
 pub mod data;
 pub mod frame;
+#[cfg(test)]
 mod heap;
 pub mod listen;
 mod notify;
@@ -27,7 +28,6 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-pub use heap::HeapSpace;
 pub use listen::{ListenOptions, serve};
 pub use notify::Notify;
 pub use peer::{InteropError, PeerOptions, StockPeer};

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use super::data::{DataHeader, Dialect, HEADER_BYTES, Opcode, Status};
 use super::frame::{FrameDecoder, FrameKind, encode};
+use super::heap::HeapSpace;
 use super::*;
 
 /// Generous: what takes so long will not end.
