@@ -91,14 +91,14 @@ pub(crate) fn other_secret() -> Result<()> {
     std::fs::write(&other, "of another one")?;
     let serving = Serving::start(&secret)?;
     let output = serving.bench(&other, "read --time 100ms")?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(
         !output.status.success() && said.contains("secret"),
         "{said}"
     );
     std::fs::write(&other, "\n")?;
     let output = serving.bench(&other, "read --time 100ms")?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(
         output.status.code() == Some(2) && said.contains("openssl rand"),
         "{said}"
