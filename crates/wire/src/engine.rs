@@ -39,6 +39,14 @@ pub struct EngineRead {
     pub length_bytes: u64,
 }
 
+/// Ends another connection of the caller's. Answer: `()`, when nothing of what was sent on it will
+/// be done any more; also when there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineCut {
+    /// The session that its hello gave.
+    pub session: u64,
+}
+
 /// Something to tell the other process. Answer: `()`, when it stands in its line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {

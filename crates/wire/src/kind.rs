@@ -112,6 +112,8 @@ kinds! {
     EngineRead = 82,
     /// [`crate::engine::Notice`].
     EngineNotice = 83,
+    /// [`crate::engine::EngineCut`].
+    EngineCut = 84,
 }
 
 /// Calls `$with!` with the name of every call of clients to a master. Each is a kind, a body in

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use larder_types::Incarnation;
-use larder_wire::engine::{Changes, Notice, Refusal};
+use larder_types::{Incarnation, SessionId};
+use larder_wire::engine::{Changes, EngineCut, Notice, Refusal};
 use larder_wire::limit::{PROTOCOL_MAX, PROTOCOL_MIN};
 use larder_wire::{Hello, Kind, Purpose};
 use rand::rngs::SmallRng;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::error::CallError;
 use super::state::Shared;
@@ -90,6 +90,26 @@ impl Control {
         let mut line = self.lane.lock().await;
         self.reach(&mut line, shared, peer).await?;
         self.call(&mut line, Kind::EngineNotice, notice).await
+    }
+
+    /// Returns when nothing that was sent in a session will be done any more, however long the peer
+    /// is not reached meanwhile; or it is closed.
+    pub(super) async fn cut(&self, shared: &Rc<Shared>, peer: PeerKey, session: SessionId) {
+        let cut = EngineCut { session: session.0 };
+        loop {
+            let mut line = self.lane.lock().await;
+            let mut done = self.reach(&mut line, shared, peer).await;
+            if done.is_ok() {
+                done = self.call(&mut line, Kind::EngineCut, &cut).await;
+            }
+            drop(line);
+            let wait_ms = match done {
+                Ok(()) | Err(CallError::NoPeer | CallError::Refused(_)) => return,
+                Err(CallError::Resting { again_ms, .. }) => again_ms.max(1),
+                Err(_) => REST_MS / 4,
+            };
+            sleep(Duration::from_millis(wait_ms)).await;
+        }
     }
 
     /// Makes sure that there is a connection to the process that is known.

@@ -7,6 +7,7 @@ use super::link::Link;
 use super::state::State;
 use crate::OwnMemory;
 use crate::engine::core::{Job, PeerKey, SliceEnd, SliceKey};
+use crate::engine::plan::Direction;
 
 /// A slice under way.
 #[derive(Debug)]
@@ -25,6 +26,13 @@ pub(super) enum Stage {
     Leaves,
     /// All that goes out has; its answer is due.
     Sent,
+}
+
+impl Flight {
+    /// Whether the peer may do it after its connection broke here.
+    fn may_be_done_later(&self) -> bool {
+        self.job.direction == Direction::Write && self.stage != Stage::Waits
+    }
 }
 
 impl State {
@@ -54,15 +62,27 @@ impl State {
         }
     }
 
-    /// A connection broke: so did all that was under way on it.
-    pub(super) fn fail(&mut self, peer: PeerKey, rail: usize, now_ns: u64) {
+    /// A connection broke: so did what was under way on it. Writes of which something has left are
+    /// kept back with `are_sure` unset, as the peer may still do them. True: some are kept.
+    pub(super) fn fail(
+        &mut self,
+        (peer, rail): (PeerKey, usize),
+        are_sure: bool,
+        now_ns: u64,
+    ) -> bool {
         let of_rail = |(key, flight): (SliceKey, &Flight)| {
-            (flight.job.peer == peer && flight.job.rail == rail).then_some(key)
+            let is_of_rail = flight.job.peer == peer && flight.job.rail == rail;
+            is_of_rail.then(|| (key, are_sure || !flight.may_be_done_later()))
         };
-        let failed: Vec<SliceKey> = self.flights.iter().filter_map(of_rail).collect();
-        for key in failed {
-            self.end(key, SliceEnd::RailFailed, now_ns);
+        let all: Vec<_> = self.flights.iter().filter_map(of_rail).collect();
+        let mut has_kept = false;
+        for (key, is_sure) in all {
+            if is_sure {
+                self.end(key, SliceEnd::RailFailed, now_ns);
+            }
+            has_kept |= !is_sure;
         }
+        has_kept
     }
 
     fn remove(&mut self, key: SliceKey) -> Option<Flight> {

@@ -9,6 +9,7 @@ use std::future::pending;
 use std::rc::Rc;
 use std::time::Duration;
 
+use larder_types::SessionId;
 use larder_wire::engine::{EngineRead, EngineWrite, Refusal};
 use larder_wire::frame::{FLAG_ERROR, FLAG_REPLY, NO_DEADLINE};
 use larder_wire::{Frame, Header, Kind, Refused};
@@ -47,6 +48,8 @@ pub(super) struct Link {
     busy: Notify,
     /// When something moved last.
     moved: Cell<Option<Instant>>,
+    /// The session of the last connection.
+    session: Cell<Option<SessionId>>,
 }
 
 impl Link {
@@ -115,8 +118,7 @@ pub(super) async fn run(
     };
     loop {
         let end = rail.connection(&addr).await;
-        rail.shared
-            .with(|state, now_ns| state.fail(peer, rail.rail, now_ns));
+        rail.fail().await;
         if let Err(error) = end {
             let error = larder_telemetry::error_chain(&error);
             tracing::debug!(addr, rail = rail.rail, error, "a rail broke");
@@ -151,6 +153,29 @@ impl Place for OfSlice<'_> {
 }
 
 impl Rail {
+    /// Ends what was under way. What may have reached the peer goes another way only when the peer
+    /// has said that it does nothing of it any more: late bytes of the first try could overwrite
+    /// what somebody has written there since the second.
+    async fn fail(&self) {
+        let rail = (self.peer, self.rail);
+        let fail = |are_sure| {
+            self.shared
+                .with(|state, now_ns| state.fail(rail, are_sure, now_ns))
+        };
+        if let Some(session) = self.link.session.take()
+            && fail(false)
+        {
+            let control = self.shared.look(|state| {
+                let links = state.peers.get(self.peer)?;
+                Some(Rc::clone(&links.control))
+            });
+            if let Some(control) = control {
+                control.cut(&self.shared, self.peer, session).await;
+            }
+        }
+        fail(true);
+    }
+
     /// One connection, to its end.
     async fn connection(&self, addr: &str) -> Result<(), super::CallError> {
         let lane = connect(&self.shared, addr).await?;
@@ -170,6 +195,7 @@ impl Rail {
         let (mut from, mut to) = stream.split();
         // Of the connection before.
         self.link.is_cut.set(false);
+        self.link.session.set(Some(welcome.session));
         let stall = Duration::from_millis(self.shared.options.stall_ms);
         let end = tokio::select! {
             biased;

@@ -5,9 +5,9 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use larder_types::{Epoch, PoolTime};
+use larder_types::{Epoch, PoolTime, SessionId};
 use larder_wire::engine::{
-    BufferAccess, EngineRead, EngineWrite, Known, MAX_CHANGES, MAX_NOTICE_BYTES,
+    BufferAccess, EngineCut, EngineRead, EngineWrite, Known, MAX_CHANGES, MAX_NOTICE_BYTES,
     MAX_NOTICE_NAME_BYTES, Notice, Refusal,
 };
 use larder_wire::frame::{FLAG_ERROR, FLAG_REPLY};
@@ -98,6 +98,7 @@ async fn connection(
         shared,
         stream,
         session: session_bits(&accepted.welcome),
+        whole_session: accepted.welcome.session.0,
         reader,
         writer,
     };
@@ -130,6 +131,7 @@ struct Connection<'a> {
     shared: &'a Shared,
     stream: &'a mut TcpStream,
     session: u32,
+    whole_session: u64,
     reader: FrameReader,
     writer: FrameWriter,
 }
@@ -185,6 +187,7 @@ impl Connection<'_> {
                 Kind::EngineRead => self.read(&header).await?,
                 Kind::EngineChanges => self.changes(&header)?,
                 Kind::EngineNotice => self.notice(&header)?,
+                Kind::EngineCut => self.cut(&header).await?,
                 Kind::Ping => self.answer(&header, &())?,
                 _ => self.refuse(&header, Refusal::Unsupported)?,
             }
@@ -245,6 +248,19 @@ impl Connection<'_> {
         let sent = payload::send(self.stream, &mut self.writer, bytes, &place, || ()).await?;
         // What was announced cannot be sent any more; the peer hears why when it asks again.
         sent.then_some(()).ok_or(LaneError::Closed)
+    }
+
+    /// Ends another connection, to the last byte.
+    async fn cut(&mut self, header: &Header) -> Result<(), LaneError> {
+        let EngineCut { session } = self.reader.decode()?;
+        if session == self.whole_session {
+            return self.refuse(header, Refusal::NotAllowed);
+        }
+        // It ends when its task has its next turn.
+        while self.shared.connections.close_session(SessionId(session)) {
+            tokio::task::yield_now().await;
+        }
+        self.answer(header, &())
     }
 
     fn changes(&mut self, header: &Header) -> Result<(), LaneError> {

@@ -65,6 +65,13 @@ impl Connections {
         self.0.borrow().strangers.len()
     }
 
+    /// Tells a connection that it has to end; false if there is none of that session.
+    pub(crate) fn close_session(&self, session: SessionId) -> bool {
+        let table = self.0.borrow();
+        let found = table.known.get(&session.0);
+        found.inspect(|(_, stop)| stop.notify_one()).is_some()
+    }
+
     /// Takes in somebody who just connected; ends the oldest stranger if there are too many.
     pub(crate) fn enter(&self) -> Place {
         let mut table = self.0.borrow_mut();

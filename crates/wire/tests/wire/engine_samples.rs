@@ -2,7 +2,8 @@
 
 use larder_wire::Kind;
 use larder_wire::engine::{
-    BufferAccess, Changes, Described, EngineRead, EngineWrite, Known, Notice, Refusal, Region,
+    BufferAccess, Changes, Described, EngineCut, EngineRead, EngineWrite, Known, Notice, Refusal,
+    Region,
 };
 use larder_wire::location::Location;
 
@@ -57,5 +58,6 @@ pub(super) fn all() -> Vec<Sample> {
         sample("EngineRead", Kind::EngineRead, &read),
         sample("Refusal", Kind::EngineRead, &Refusal::StaleEpoch),
         sample("Notice", Kind::EngineNotice, &notice),
+        sample("EngineCut", Kind::EngineCut, &EngineCut { session: 300 }),
     ]
 }

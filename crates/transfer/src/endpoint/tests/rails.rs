@@ -72,6 +72,91 @@ fn what_breaks_or_goes_silent_is_made_up_for_by_other_rails() {
     }
 }
 
+/// A rail whose bytes are held back for a while, and come when nobody expects them any more.
+#[test]
+fn what_is_held_back_on_a_broken_rail_does_not_overwrite_what_came_later() {
+    run(async {
+        let there = served(2).await;
+        let mut hasty = options(1);
+        hasty.stall_ms = 200;
+        hasty.lanes = 2;
+        let here = Endpoint::new(hasty);
+        let (remote, _) = buffer(&there.endpoint, 4_096, 1);
+        let (old, _) = buffer(&here, 4_096, 2);
+        let (new, _) = buffer(&here, 4_096, 3);
+        let (release, released) = watch::channel(false);
+        let (held, mut has_held) = watch::channel(0);
+        let addr = holding(there.addr.clone(), released, held).await;
+        let peer = here.open(&addr).await.expect("it listens");
+        // The first rail holds it; the second one does it after the first was given up.
+        let outcome = here
+            .transfer(peer, Direction::Write, &[whole(&old, &remote)], soon())
+            .await;
+        let retries = outcome.expect("another way").timeline.retries;
+        assert!(
+            retries > 0 && *has_held.borrow() > 4_096,
+            "{retries} retries"
+        );
+        assert!(content(&remote) == pattern(2, 4_096));
+        let done = here
+            .transfer(peer, Direction::Write, &[whole(&new, &remote)], soon())
+            .await;
+        done.expect("done");
+        release.send(true).expect("it waits");
+        let passed_on = has_held.wait_for(|held| *held == u64::MAX).await;
+        passed_on.expect("the proxy lives");
+        // More than enough turns for the other side, which has the same thread.
+        for _ in 0..100 {
+            here.refresh(peer).await.expect("it answers");
+        }
+        assert!(content(&remote) == pattern(3, 4_096), "old bytes came back");
+    });
+}
+
+/// A proxy that forwards, but holds what the second connection (the first rail) sends after its
+/// hello until it is released, however its near end fares.
+async fn holding(to: String, released: watch::Receiver<bool>, held: watch::Sender<u64>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let addr = listener.local_addr().expect("bound").to_string();
+    let held = Rc::new(held);
+    spawn_local(async move {
+        let mut number = 0;
+        while let Ok((near, _)) = listener.accept().await {
+            let far = TcpStream::connect(&to).await.expect("loopback");
+            let (mut near_in, mut near_out) = near.into_split();
+            let (mut far_in, mut far_out) = far.into_split();
+            let (mut released, held) = (released.clone(), Rc::clone(&held));
+            let is_held = number == 1;
+            number += 1;
+            spawn_local(async move { tokio::io::copy(&mut far_in, &mut near_out).await });
+            spawn_local(async move {
+                let mut room = vec![0; 64 * 1024];
+                let mut kept = Vec::new();
+                let mut is_first = true;
+                while let Ok(read) = near_in.read(&mut room).await {
+                    if read == 0 {
+                        break;
+                    }
+                    if is_held && !is_first {
+                        kept.extend_from_slice(&room[..read]);
+                        held.send_replace(kept.len() as u64);
+                    } else if far_out.write_all(&room[..read]).await.is_err() {
+                        return;
+                    }
+                    is_first = false;
+                }
+                if is_held {
+                    let _ = released.wait_for(|released| *released).await;
+                    // The far end may have been closed, as it should.
+                    let _ = far_out.write_all(&kept).await;
+                    held.send_replace(u64::MAX);
+                }
+            });
+        }
+    });
+    addr
+}
+
 #[test]
 fn a_peer_that_never_answers_holds_up_no_other() {
     run(async {
