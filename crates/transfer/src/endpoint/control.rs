@@ -119,9 +119,12 @@ impl Control {
         shared: &Rc<Shared>,
         peer: PeerKey,
     ) -> Result<(), CallError> {
+        let known = shared.look(|state| Some(state.peers.get(peer)?.incarnation));
         let is_usable = |lane: &Lane<TcpStream>| {
             use std::os::fd::AsFd as _;
-            lane.is_settled() && crate::lane::is_quiet(lane.stream().as_fd())
+            // A rail may have met another life of the peer meanwhile.
+            let is_known = known == Some(lane.welcome().incarnation);
+            is_known && lane.is_settled() && crate::lane::is_quiet(lane.stream().as_fd())
         };
         if line.lane.as_ref().is_some_and(is_usable) {
             return Ok(());

@@ -30,12 +30,16 @@ use crate::lane::{FrameReader, FrameWriter, LaneError, session_bits};
 
 /// So much is collected before it is sent, in bytes.
 const COLLECT_BYTES: usize = 256 * 1024;
+/// A line is not looked through before it is so long.
+const LONG: usize = 64;
 
 /// What the tasks of an endpoint see of a rail's connection.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// Slices in line; as many as the core lets wait for a rail.
     line: RefCell<VecDeque<SliceKey>>,
+    /// When the line is looked through for such as have ended.
+    long: Cell<usize>,
     /// Something has come into the line.
     came: Notify,
     /// What is on its way out will not be finished: this connection has to go.
@@ -53,8 +57,15 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn line_up(&self, key: SliceKey) {
-        self.line.borrow_mut().push_back(key);
+    /// Puts a slice in line. `is_live` tells those that have ended apart: they are dropped when the
+    /// line has become long, as it does while the peer is not reached.
+    pub(super) fn line_up(&self, key: SliceKey, is_live: impl Fn(SliceKey) -> bool) {
+        let mut line = self.line.borrow_mut();
+        if line.len() >= self.long.get().max(LONG) {
+            line.retain(|key| is_live(*key));
+            self.long.set(2 * line.len());
+        }
+        line.push_back(key);
         self.came.notify_one();
     }
 
@@ -199,9 +210,10 @@ impl Rail {
         let stall = Duration::from_millis(self.shared.options.stall_ms);
         let end = tokio::select! {
             biased;
+            // Before anything is sent: it may lead to another life of the peer.
+            () = self.link.is_cut() => Ok(()),
             end = self.hear(&mut from, &mut reader, session) => end,
             end = self.speak(&mut to, &mut writer, session) => end,
-            () = self.link.is_cut() => Ok(()),
             () = self.link.stalls(stall) => Err(LaneError::Stalled),
         };
         end.map_err(of_lane)

@@ -188,6 +188,8 @@ impl Shared {
             let is_same = links.incarnation == found;
             links.incarnation = found;
             if !is_same {
+                // Registrations of one life mean nothing in the other, but look alike.
+                links.links.iter().for_each(|link| link.cut());
                 state.core.restarted(peer, now_ns);
             }
             is_same
@@ -264,7 +266,7 @@ impl State {
             self.core.ended(key, SliceEnd::RailFailed, now_ns);
             return;
         };
-        link.line_up(key);
+        link.line_up(key, |key| self.flights.contains_key(key));
         let flight = Flight {
             job,
             memory: Arc::clone(memory),

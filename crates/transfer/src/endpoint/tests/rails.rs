@@ -157,6 +157,68 @@ async fn holding(to: String, released: watch::Receiver<bool>, held: watch::Sende
     addr
 }
 
+/// Two processes live at once behind one address, as while one takes over from the other: what is
+/// known of the one is never said to the other.
+#[test]
+fn rails_to_a_former_life_carry_nothing_of_the_present_one() {
+    run(async {
+        let (old, new) = (served(2).await, served(3).await);
+        // The same registration number and epoch in both.
+        let (of_old, _) = buffer(&old.endpoint, 65_536, 1);
+        let (of_new, _) = buffer(&new.endpoint, 65_536, 2);
+        let mut few = options(1);
+        few.lanes = 2;
+        let here = Endpoint::new(few);
+        let (local, _) = buffer(&here, 65_536, 3);
+        let (lead, to) = watch::channel(old.addr.clone());
+        let (cut, cuts) = watch::channel(0);
+        let addr = leading(to, cuts).await;
+        let peer = here.open(&addr).await.expect("it listens");
+        let range = [whole(&local, &of_old)];
+        let done = here.transfer(peer, Direction::Write, &range, soon()).await;
+        done.expect("done");
+        of_old.copy_in(0, &pattern(1, 65_536)).expect("in range");
+        lead.send(new.addr.clone()).expect("it is led");
+        // One rail breaks and comes to the new process; the other one still has the old.
+        cut.send(2).expect("it is cut");
+        while here
+            .transfer(peer, Direction::Read, &range, soon())
+            .await
+            .is_ok()
+        {}
+        local.copy_in(0, &pattern(3, 65_536)).expect("in range");
+        let range = [whole(&local, &of_new)];
+        for _ in 0..20 {
+            let done = here.transfer(peer, Direction::Write, &range, soon()).await;
+            done.expect("it is known by now");
+        }
+        assert!(content(&of_new) == pattern(3, 65_536));
+        assert!(content(&of_old) == pattern(1, 65_536));
+    });
+}
+
+/// A proxy that leads new connections where it is told, and cuts the one that it is told.
+async fn leading(to: watch::Receiver<String>, cuts: watch::Receiver<u32>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let addr = listener.local_addr().expect("bound").to_string();
+    spawn_local(async move {
+        let mut number = 0;
+        while let Ok((mut near, _)) = listener.accept().await {
+            let to = to.borrow().clone();
+            let mut far = TcpStream::connect(&to).await.expect("loopback");
+            number += 1;
+            let (own, mut cuts) = (number, cuts.clone());
+            spawn_local(async move {
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                    _ = cuts.wait_for(|cut| *cut == own) => {}
+                }
+            });
+        }
+    });
+    addr
+}
+
 #[test]
 fn a_peer_that_never_answers_holds_up_no_other() {
     run(async {
