@@ -6,7 +6,8 @@
 //! state      the engine's core, its slices under way, who waits for what
 //! flight     how far each slice is
 //! pending    a transfer that is awaited; dropped, it is cancelled
-//! link       one rail: a connection on which slices go out and answers come in
+//! rail       a connection on which slices go out and answers come in
+//! link       what others see of it
 //! control    a peer's calls beside its rails: what is registered there, notices
 //! serve      the other end: peers read and write what is registered here
 //! payload    bytes between a socket and a buffer, step by step
@@ -25,6 +26,7 @@ mod link;
 mod options;
 mod payload;
 mod pending;
+mod rail;
 mod serve;
 mod state;
 mod stock;
@@ -194,7 +196,7 @@ impl Endpoint {
         }
         for (rail, link) in links.into_iter().enumerate() {
             let (shared, addr) = (Rc::clone(shared), addr.to_owned());
-            let task = spawn_local(link::run(shared, peer, rail, link, addr)).abort_handle();
+            let task = spawn_local(rail::run(shared, peer, rail, link, addr)).abort_handle();
             self.0.shared.keep_task(peer, task);
         }
         Ok(peer)
