@@ -71,9 +71,16 @@ impl Control {
             self.reach(&mut line, shared, peer).await?;
             let known = shared.look(|state| state.core.mirror(peer).map(|mirror| mirror.known()));
             let known = known.ok_or(CallError::NoPeer)?;
+            let life = line.lane.as_ref().map(|lane| lane.welcome().incarnation);
             let changes: Changes = self.call(&mut line, Kind::EngineChanges, &known).await?;
-            let has_more = changes.has_more;
-            shared.described(peer, changes)?;
+            // A page that brings nothing on would be followed by others for ever.
+            let has_more = changes.has_more && changes.known != known;
+            if !shared.described(peer, life, changes)? {
+                line.lane = None;
+                return Err(CallError::OtherLife {
+                    addr: self.addr.clone(),
+                });
+            }
             if !has_more {
                 break;
             }
@@ -94,11 +101,21 @@ impl Control {
 
     /// Returns when nothing that was sent in a session will be done any more, however long the peer
     /// is not reached meanwhile; or it is closed.
-    pub(super) async fn cut(&self, shared: &Rc<Shared>, peer: PeerKey, session: SessionId) {
+    pub(super) async fn cut(
+        &self,
+        shared: &Rc<Shared>,
+        peer: PeerKey,
+        (life, session): (Incarnation, SessionId),
+    ) {
         let cut = EngineCut { session: session.0 };
         loop {
             let mut line = self.lane.lock().await;
             let mut done = self.reach(&mut line, shared, peer).await;
+            let found = line.lane.as_ref().map(|lane| lane.welcome().incarnation);
+            if done.is_ok() && found != Some(life) {
+                // That process is gone, or nobody's any more; sessions of this one are others.
+                return;
+            }
             if done.is_ok() {
                 done = self.call(&mut line, Kind::EngineCut, &cut).await;
             }

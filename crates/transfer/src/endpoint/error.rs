@@ -45,6 +45,12 @@ pub enum CallError {
         /// How long it had, in ms.
         limit_ms: u64,
     },
+    /// Another process was met there while this one answered.
+    #[error("another process answers at {addr} by now; ask again")]
+    OtherLife {
+        /// `host:port`.
+        addr: String,
+    },
     /// It does not do that.
     #[error("the peer refuses")]
     Refused(#[source] Refusal),
@@ -58,7 +64,10 @@ impl CallError {
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Resting { .. } | Self::Silent { .. } => true,
+            Self::Unreachable { .. }
+            | Self::Resting { .. }
+            | Self::Silent { .. }
+            | Self::OtherLife { .. } => true,
             Self::Lane { source, .. } => source.is_retryable(),
             Self::Refused(refusal) => refusal.is_retryable(),
             Self::NoPeer | Self::Unsound(_) => false,

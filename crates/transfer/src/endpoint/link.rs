@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use larder_types::SessionId;
+use larder_types::{Incarnation, SessionId};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -23,17 +23,20 @@ pub(super) struct Link {
     /// Something has come into the line.
     pub(super) came: Notify,
     /// What is on its way out will not be finished: this connection has to go.
-    pub(super) is_cut: Cell<bool>,
+    is_cut: Cell<bool>,
     /// It is so now.
     cut: Notify,
     /// Slices that have begun and not ended.
     underway: Cell<u32>,
-    /// The first of them has begun.
+    /// The peer owes an answer: something was sent, and no answer since left nothing under way. A
+    /// slice that was given up is owed one too, or a silent peer would never be noticed.
+    is_owed: Cell<bool>,
+    /// It does so now.
     busy: Notify,
     /// When something moved last.
     moved: Cell<Option<Instant>>,
     /// The session of the last connection.
-    pub(super) session: Cell<Option<SessionId>>,
+    pub(super) session: Cell<Option<(Incarnation, SessionId)>>,
 }
 
 impl Link {
@@ -62,10 +65,21 @@ impl Link {
 
     pub(super) fn begun(&self) {
         self.underway.set(self.underway.get() + 1);
-        if self.underway.get() == 1 {
+        if !self.is_owed.replace(true) {
             self.move_on();
             self.busy.notify_one();
         }
+    }
+
+    /// Another connection: what the one before owed or was to end by is nothing to it.
+    pub(super) fn renew(&self) {
+        self.is_cut.set(false);
+        self.is_owed.set(false);
+    }
+
+    /// An answer has come, and what it was to has ended.
+    pub(super) fn answered(&self) {
+        self.is_owed.set(self.underway.get() > 0);
     }
 
     pub(super) fn ended(&self) {
@@ -84,7 +98,7 @@ impl Link {
     pub(super) async fn stalls(&self, limit: Duration) {
         loop {
             let moved = self.moved.get();
-            match moved.filter(|_| self.underway.get() > 0) {
+            match moved.filter(|_| self.is_owed.get()) {
                 None => self.busy.notified().await,
                 Some(moved) if moved + limit <= Instant::now() => return,
                 Some(moved) => sleep_until(moved + limit).await,

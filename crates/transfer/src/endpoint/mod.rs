@@ -41,6 +41,7 @@ use larder_wire::engine::{BufferAccess, Described, Notice, Region};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
+use tokio::time::timeout_at;
 
 use crate::OwnMemory;
 use crate::engine::buffers::{BufferKey, BufferSpec, RegisterError};
@@ -74,8 +75,8 @@ struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        self.shared.close_all();
         self.driver.abort();
-        self.shared.end_links();
     }
 }
 
@@ -290,7 +291,12 @@ impl Endpoint {
         let first = self.try_transfer(peer, direction, ranges, asked).await;
         match first {
             Err(failed) if failed.is_stale() => {
-                self.refresh(peer).await?;
+                let refreshed = timeout_at(asked.deadline, self.refresh(peer)).await;
+                let late = TransferFailed::Range {
+                    number: 0,
+                    failure: Failure::DeadlinePassed,
+                };
+                refreshed.map_err(|_| late)??;
                 self.try_transfer(peer, direction, ranges, asked).await
             }
             other => other,

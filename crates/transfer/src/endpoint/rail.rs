@@ -49,7 +49,7 @@ pub(super) async fn run(
             tracing::debug!(addr, rail = rail.rail, error, "a rail broke");
         }
         // The next slice needs one again, not before.
-        while rail.link.line.borrow().is_empty() {
+        while !rail.has_live() {
             rail.link.came.notified().await;
         }
     }
@@ -101,6 +101,26 @@ impl Rail {
         fail(true);
     }
 
+    /// Whether a slice in line waits still; those that have ended leave it.
+    fn has_live(&self) -> bool {
+        self.shared.look(|state| {
+            let mut line = self.link.line.borrow_mut();
+            line.retain(|key| state.flight(*key).is_some());
+            !line.is_empty()
+        })
+    }
+
+    /// Whether an answer is to something else than what was sent here: another peer has no say in
+    /// it, nor has one in what waits yet.
+    fn is_foreign(&self, key: SliceKey) -> bool {
+        self.shared.look(|state| {
+            state.flight(key).is_some_and(|flight| {
+                let of = (flight.job.peer, flight.job.rail);
+                of != (self.peer, self.rail) || flight.stage == Stage::Waits
+            })
+        })
+    }
+
     /// One connection, to its end.
     async fn connection(&self, addr: &str) -> Result<(), super::CallError> {
         let lane = connect(&self.shared, addr).await?;
@@ -118,9 +138,9 @@ impl Rail {
         let (mut stream, mut reader, mut writer, welcome) = lane.into_parts();
         let session = session_bits(&welcome);
         let (mut from, mut to) = stream.split();
-        // Of the connection before.
-        self.link.is_cut.set(false);
-        self.link.session.set(Some(welcome.session));
+        self.link.renew();
+        let known_as = (welcome.incarnation, welcome.session);
+        self.link.session.set(Some(known_as));
         let stall = Duration::from_millis(self.shared.options.stall_ms);
         let end = tokio::select! {
             biased;
@@ -158,8 +178,8 @@ impl Rail {
             } else {
                 let limit = Duration::from_millis(crate::lane::STALL_MS);
                 let flushed = timeout(limit, writer.flush(to)).await;
+                // That the kernel took it says nothing of the peer.
                 flushed.map_err(|_| LaneError::Stalled)??;
-                self.link.move_on();
             }
         }
     }
@@ -275,6 +295,9 @@ impl Rail {
                 return Err(LaneError::Mismatch { what: "request" });
             }
             let key = SliceKey::from(KeyData::from_ffi(header.request));
+            if self.is_foreign(key) {
+                return Err(LaneError::Mismatch { what: "request" });
+            }
             let end = if header.has(FLAG_ERROR) {
                 let refusal = reader.decode::<Refusal>()?;
                 receive(from.as_ref(), reader, header.payload_bytes, &Nowhere, || ()).await?;
@@ -284,6 +307,7 @@ impl Rail {
             };
             self.shared
                 .with(|state, now_ns| state.end(key, end, now_ns));
+            self.link.answered();
         }
     }
 

@@ -94,6 +94,8 @@ async fn connection(
     let mut writer = FrameWriter::default();
     let admit = |hello: Hello| ready(admit(shared, place, &hello));
     let accepted = accept(stream, &mut reader, &mut writer, admit).await?;
+    let (session, life) = (accepted.welcome.session.0, accepted.incarnation);
+    shared.with(|state, _| state.sessions.insert(session, life));
     let mut connection = Connection {
         shared,
         stream,
@@ -134,6 +136,13 @@ struct Connection<'a> {
     whole_session: u64,
     reader: FrameReader,
     writer: FrameWriter,
+}
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        let session = self.whole_session;
+        self.shared.with(|state, _| state.sessions.remove(&session));
+    }
 }
 
 /// What a peer reaches, as long as it may.
@@ -256,8 +265,12 @@ impl Connection<'_> {
         if session == self.whole_session {
             return self.refuse(header, Refusal::NotAllowed);
         }
+        let is_callers = self.shared.look(|state| {
+            let own = state.sessions.get(&self.whole_session);
+            own.is_some() && own == state.sessions.get(&session)
+        });
         // It ends when its task has its next turn.
-        while self.shared.connections.close_session(SessionId(session)) {
+        while is_callers && self.shared.connections.close_session(SessionId(session)) {
             tokio::task::yield_now().await;
         }
         self.answer(header, &())

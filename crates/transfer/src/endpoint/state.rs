@@ -1,7 +1,7 @@
 //! The engine's core with what its keys stand for: memories, connections, and who waits.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,8 @@ pub(super) struct State {
     pub(super) core: Core,
     pub(super) memories: SecondaryMap<BufferKey, Arc<OwnMemory>>,
     pub(super) peers: SecondaryMap<PeerKey, PeerLinks>,
+    /// Which process has which session here, of those that are served.
+    pub(super) sessions: BTreeMap<u64, Incarnation>,
     pub(super) flights: SecondaryMap<SliceKey, Flight>,
     waiters: SecondaryMap<RequestKey, Rc<Seat>>,
     notices: VecDeque<Notice>,
@@ -72,6 +74,7 @@ impl Shared {
             core: Core::new(options.limits),
             memories: SecondaryMap::new(),
             peers: SecondaryMap::new(),
+            sessions: BTreeMap::new(),
             flights: SecondaryMap::new(),
             waiters: SecondaryMap::new(),
             notices: VecDeque::new(),
@@ -174,9 +177,21 @@ impl Shared {
         }
     }
 
-    /// Takes in what a peer said of its buffers.
-    pub(super) fn described(&self, peer: PeerKey, changes: Changes) -> Result<(), CallError> {
-        Ok(self.with(|state, _| state.core.described(peer, changes))?)
+    /// Takes in what a peer said of its buffers in this life. False: it has another one by now.
+    pub(super) fn described(
+        &self,
+        peer: PeerKey,
+        life: Option<Incarnation>,
+        changes: Changes,
+    ) -> Result<bool, CallError> {
+        self.with(|state, _| {
+            let links = state.peers.get(peer).ok_or(CallError::NoPeer)?;
+            let is_present = life == Some(links.incarnation);
+            if is_present {
+                state.core.described(peer, changes)?;
+            }
+            Ok(is_present)
+        })
     }
 
     /// Compares the process that answers with the one that was known. True: it is the same.
@@ -219,11 +234,10 @@ impl Shared {
         links.iter().for_each(PeerLinks::end);
     }
 
-    /// Ends all connections to peers.
-    pub(super) fn end_links(&self) {
-        if let Ok(state) = self.state.try_borrow() {
-            state.peers.values().for_each(PeerLinks::end);
-        }
+    /// Closes all peers: whoever waits for a transfer hears of its end.
+    pub(super) fn close_all(&self) {
+        let all: Vec<PeerKey> = self.look(|state| state.peers.keys().collect());
+        all.into_iter().for_each(|peer| self.close(peer));
     }
 }
 

@@ -267,6 +267,72 @@ fn what_comes_after_the_end_of_a_read_does_not_reach_its_buffer() {
     }
 }
 
+fn answer_to(request: u64, of: &Header, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Frame::reply(of, 0);
+    frame.request = request;
+    frame.payload_bytes = payload.len() as u64;
+    let mut out = Vec::new();
+    encode_frame(&mut out, frame, &()).expect("short");
+    out.extend_from_slice(payload);
+    out
+}
+
+#[test]
+fn a_peer_has_no_say_in_what_another_one_was_asked() {
+    run(async {
+        let bytes = 1_000;
+        let (mut honest, mut other) = (fake(bytes).await, fake(bytes).await);
+        let here = Endpoint::new(one_lane());
+        let mut asked = Vec::new();
+        for addr in [&honest.addr, &other.addr] {
+            let (local, _) = buffer(&here, bytes, 1);
+            let peer = here.open(addr).await.expect("it answers");
+            let range = [Range {
+                local_address: local.address(),
+                remote_address: FAR,
+                bytes,
+            }];
+            let pending = here.submit(peer, Direction::Read, &range, soon());
+            asked.push((local, pending.expect("taken")));
+        }
+        let (mut stream, _reader, header) = first_request(&mut honest).await;
+        let (mut other_stream, _other_reader, other_header) = first_request(&mut other).await;
+        let forged = answer_to(header.request, &other_header, &pattern(7, bytes));
+        other_stream.write_all(&forged).await.expect("open");
+        // It is shown the door for it.
+        let mut rest = Vec::new();
+        let _ = other_stream.read_to_end(&mut rest).await;
+        let (local, pending) = asked.swap_remove(0);
+        assert!(
+            content(&local) == pattern(1, bytes),
+            "filled by the wrong peer"
+        );
+        let right = answer_to(header.request, &header, &pattern(8, bytes));
+        stream.write_all(&right).await.expect("open");
+        assert_eq!(pending.await.transfers, [Ok(())]);
+        assert!(content(&local) == pattern(8, bytes));
+    });
+}
+
+#[test]
+fn who_waits_hears_of_the_end_of_the_endpoint() {
+    run(async {
+        let fake = fake(8).await;
+        let here = Endpoint::new(one_lane());
+        let (local, _) = buffer(&here, 8, 1);
+        let peer = here.open(&fake.addr).await.expect("it answers");
+        let range = [Range {
+            local_address: local.address(),
+            remote_address: FAR,
+            bytes: 8,
+        }];
+        let pending = here.submit(peer, Direction::Read, &range, soon());
+        drop(here);
+        let outcome = pending.expect("taken").await;
+        assert_eq!(outcome.transfers, [Err(Failure::PeerGone)]);
+    });
+}
+
 #[test]
 fn a_write_that_is_over_sends_nothing_of_what_comes_to_lie_in_its_buffer() {
     run(async {

@@ -292,5 +292,13 @@ fn a_peer_whose_rails_all_fail_says_so() {
         );
         assert!(is_of_rails && failed.is_retryable(), "{failed}");
         here.unregister(key).await.expect("nothing holds it");
+        // Nothing is wanted of it any more, so nobody goes on connecting.
+        while here.0.shared.look(|state| {
+            let peers = state.peers.values();
+            let mut lines = peers.flat_map(|peer| &peer.links);
+            lines.any(|link| !link.line.borrow().is_empty())
+        }) {
+            tokio::task::yield_now().await;
+        }
     });
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Changes, Described, Known};
+use super::{Changes, Described, Known, REGIONS_MAX};
 use crate::engine::plan::Place;
 
 /// The buffers of a peer, as it told them.
@@ -10,6 +10,8 @@ use crate::engine::plan::Place;
 pub struct Mirror {
     by_start: BTreeMap<u64, Described>,
     starts: BTreeMap<u64, u64>,
+    /// Of all buffers together.
+    regions: usize,
     known: Known,
 }
 
@@ -30,8 +32,8 @@ pub enum MirrorError {
         /// The address of the later one.
         start: u64,
     },
-    /// More buffers than are kept of a peer.
-    #[error("the peer describes more than {count_max} buffers")]
+    /// More buffers, or regions of them, than are kept of a peer.
+    #[error("the peer describes more than {count_max} buffers, or regions of them")]
     TooMany {
         /// How many are kept.
         count_max: usize,
@@ -113,7 +115,8 @@ impl Mirror {
 
     fn forget(&mut self, registration: u64) {
         if let Some(start) = self.starts.remove(&registration) {
-            self.by_start.remove(&start);
+            let gone = self.by_start.remove(&start);
+            self.regions -= gone.map_or(0, |buffer| buffer.regions.len());
         }
     }
 
@@ -128,7 +131,8 @@ impl Mirror {
             }
             last = region.end_bytes;
         }
-        if bytes == 0 || (last != bytes && !buffer.regions.is_empty()) {
+        let has_many = buffer.regions.len() > REGIONS_MAX;
+        if bytes == 0 || has_many || (last != bytes && !buffer.regions.is_empty()) {
             return Err(unsound);
         }
         // One that has changed.
@@ -137,9 +141,11 @@ impl Mirror {
         if before.is_some_and(|(_, other)| other.start + other.bytes > start) {
             return Err(MirrorError::Overlap { start });
         }
-        if self.by_start.len() >= count_max {
+        let regions = self.regions + buffer.regions.len();
+        if self.by_start.len() >= count_max || regions > count_max {
             return Err(MirrorError::TooMany { count_max });
         }
+        self.regions = regions;
         self.starts.insert(buffer.registration, start);
         self.by_start.insert(start, buffer);
         Ok(())
