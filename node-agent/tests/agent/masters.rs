@@ -66,12 +66,17 @@ async fn mounts_says_that_it_is_ready_and_gives_a_slab() {
     // Saved before the mount was obeyed.
     let saved = epoch_file::load(&rig.config.state_dir.join("epoch")).expect("saved");
     assert_eq!(saved, EPOCH);
+    // Written beside the loop when it mounted; whoever started it reads its addresses there.
+    let told = loop {
+        match std::fs::read_to_string(rig.ready_file()) {
+            Ok(told) => break told,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
     agent.stop();
     let Some(Call::Unmount(header)) = link.next_but_beats().await else {
         panic!("no unmount")
     };
-    // Written when it mounted; whoever started it reads its addresses there.
-    let told = std::fs::read_to_string(rig.ready_file()).expect("a ready file");
     let told: serde_json::Value = serde_json::from_str(&told).expect("json");
     assert_eq!(told["client_addr"], agent.data_addr().to_string());
     assert_eq!(told["metrics_addr"], agent.metrics_addr().to_string());
