@@ -206,7 +206,11 @@ pub(super) async fn connect(shared: &Shared, addr: &str) -> Result<Lane<TcpStrea
     })?;
     #[cfg(test)]
     if let Some(bytes) = options.send_buffer_bytes {
-        rustix::net::sockopt::set_socket_send_buffer_size(&stream, bytes).expect("allowed");
+        let set = rustix::net::sockopt::set_socket_send_buffer_size(&stream, bytes);
+        set.map_err(|errno| CallError::Unreachable {
+            addr: addr.to_owned(),
+            source: errno.into(),
+        })?;
     }
     let hello = Hello {
         protocol_min: PROTOCOL_MIN,

@@ -41,10 +41,10 @@ impl State {
         self.flights.get(key)
     }
 
-    /// A slice goes on to its next stage. False: it is not wanted any more.
-    pub(super) fn advance(&mut self, key: SliceKey, stage: Stage) -> bool {
+    /// A slice goes on to its next stage, if it is wanted still.
+    pub(super) fn advance(&mut self, key: SliceKey, stage: Stage) {
         let Some(flight) = self.flights.get_mut(key) else {
-            return false;
+            return;
         };
         let is_first = flight.stage == Stage::Waits;
         flight.stage = stage;
@@ -52,7 +52,6 @@ impl State {
         if is_first && let Some(link) = self.link(&job) {
             link.begun();
         }
-        true
     }
 
     /// A slice has ended; from here on nothing touches its buffer.

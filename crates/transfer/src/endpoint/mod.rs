@@ -238,12 +238,10 @@ impl Endpoint {
     }
 
     fn control(&self, peer: PeerKey) -> Result<Rc<Control>, CallError> {
-        let shared = &self.0.shared;
-        let found = shared.with(|state, _| {
-            let peer = state.peers.get(peer);
-            peer.map(|peer| Rc::clone(&peer.control))
-        });
-        found.ok_or(CallError::NoPeer)
+        self.0.shared.look(|state| {
+            let peer = state.peers.get(peer).ok_or(CallError::NoPeer)?;
+            Ok(Rc::clone(&peer.control))
+        })
     }
 
     /// Closes a peer: its transfers end, and so do its connections.

@@ -17,6 +17,8 @@ use crate::lane::{FrameReader, FrameWriter, LaneError, STALL_MS};
 /// Up to this length a payload is copied between its frames and leaves with them in one system
 /// call, in bytes; above, the copy would cost more than the calls.
 pub(super) const COPY_BYTES: u64 = 64 * 1024;
+/// So much of frames is collected before it is sent, in bytes.
+pub(super) const COLLECT_BYTES: usize = 256 * 1024;
 /// The most that one step moves, in bytes, so that the thread's other connections get their turn.
 const STEP_BYTES: u64 = 1024 * 1024;
 /// Room for payload that nobody wants, in bytes.

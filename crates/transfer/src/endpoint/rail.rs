@@ -18,15 +18,13 @@ use tokio::time::timeout;
 use super::control::connect;
 use super::flight::Stage;
 use super::link::Link;
-use super::payload::{self, COPY_BYTES, Nowhere, Place, receive};
+use super::payload::{self, COLLECT_BYTES, COPY_BYTES, Nowhere, Place, receive};
 use super::state::Shared;
 use crate::OwnMemory;
 use crate::engine::core::{Job, PeerKey, SliceEnd, SliceKey};
 use crate::engine::plan::Direction;
 use crate::lane::{FrameReader, FrameWriter, LaneError, session_bits};
 
-/// So much is collected before it is sent, in bytes.
-const COLLECT_BYTES: usize = 256 * 1024;
 /// Serves a rail as long as its peer is open.
 pub(super) async fn run(
     shared: Rc<Shared>,
@@ -99,6 +97,13 @@ impl Rail {
             }
         }
         fail(true);
+    }
+
+    fn place(&self, key: SliceKey) -> OfSlice<'_> {
+        OfSlice {
+            shared: &self.shared,
+            key,
+        }
     }
 
     /// Whether a slice in line waits still; those that have ended leave it.
@@ -194,10 +199,7 @@ impl Rail {
     ) -> Result<(), LaneError> {
         self.push_header(key, job, writer, session)?;
         if job.direction == Direction::Write {
-            let place = OfSlice {
-                shared: &self.shared,
-                key,
-            };
+            let place = self.place(key);
             // At most COPY_BYTES.
             let bytes = usize::try_from(job.bytes).unwrap_or_default();
             writer.push_payload(bytes, |room| {
@@ -221,10 +223,7 @@ impl Rail {
         self.push_header(key, job, writer, session)?;
         self.shared
             .with(|state, _| state.advance(key, Stage::Leaves));
-        let place = OfSlice {
-            shared: &self.shared,
-            key,
-        };
+        let place = self.place(key);
         let moved = || self.link.move_on();
         if payload::send(to.as_ref(), writer, job.bytes, &place, moved).await? {
             self.shared.with(|state, _| state.advance(key, Stage::Sent));
@@ -329,10 +328,7 @@ impl Rail {
         if kind != header.kind || bytes != header.payload_bytes {
             return Err(LaneError::Mismatch { what: "kind" });
         }
-        let place = OfSlice {
-            shared: &self.shared,
-            key,
-        };
+        let place = self.place(key);
         receive(from, reader, bytes, &place, || self.link.move_on()).await?;
         Ok(SliceEnd::Done)
     }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::payload::{self, COPY_BYTES, Nowhere, Place as Payload, receive};
+use super::payload::{self, COLLECT_BYTES, COPY_BYTES, Nowhere, Place as Payload, receive};
 use super::state::Shared;
 use crate::OwnMemory;
 use crate::lane::{
@@ -30,8 +30,6 @@ use crate::serve::Place;
 
 /// How long to wait after a failed accept, in ms: most often the process has no descriptor left.
 const ACCEPT_RETRY_MS: u64 = 50;
-/// So much is collected before it is sent, in bytes.
-const COLLECT_BYTES: usize = 256 * 1024;
 const WRITE: BufferAccess = BufferAccess {
     read: false,
     write: true,

@@ -192,6 +192,8 @@ enum Ending {
 fn one_lane() -> EndpointOptions {
     let mut options = options(1);
     options.lanes = 1;
+    // The peer's silence is part of the test.
+    options.stall_ms = 60_000;
     options
 }
 
@@ -207,7 +209,7 @@ async fn late_answer(ending: Ending) {
         bytes,
     }];
     let limit_ms = if matches!(ending, Ending::Deadline) {
-        300
+        2_000
     } else {
         30_000
     };
@@ -348,7 +350,7 @@ fn a_write_that_is_over_sends_nothing_of_what_comes_to_lie_in_its_buffer() {
             remote_address: FAR,
             bytes,
         }];
-        let asked = Asked::by(Instant::now() + Duration::from_millis(300));
+        let asked = Asked::by(Instant::now() + Duration::from_secs(2));
         let pending = here.submit(peer, Direction::Write, &range, asked);
         // Nobody reads there, so the sockets are full at some point.
         let (mut stream, reader, header) = first_request(&mut fake).await;

@@ -56,7 +56,7 @@ fn what_breaks_or_goes_silent_is_made_up_for_by_other_rails() {
         run(async move {
             let there = served(2).await;
             let mut hasty = options(1);
-            hasty.stall_ms = 200;
+            hasty.stall_ms = 1_000;
             let here = Endpoint::new(hasty);
             let bytes = 64 * MIB;
             let (remote, _) = buffer(&there.endpoint, bytes, 1);
@@ -78,7 +78,7 @@ fn what_is_held_back_on_a_broken_rail_does_not_overwrite_what_came_later() {
     run(async {
         let there = served(2).await;
         let mut hasty = options(1);
-        hasty.stall_ms = 200;
+        hasty.stall_ms = 1_000;
         hasty.lanes = 2;
         let here = Endpoint::new(hasty);
         let (remote, _) = buffer(&there.endpoint, 4_096, 1);
